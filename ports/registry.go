@@ -10,26 +10,27 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// EventTypes stores registrations. Every tenant has a registry of its own; tenant "" is the shared
-// one of the built-in modules. A name is registered in the shared registry or in those of tenants,
-// where it may be of any number of independent types.
+// EventTypes is the registries of event types. Every tenant has a registry of its own, which
+// follows from its administrative log; tenant "" is the shared one of the built-in modules. A name
+// is registered in the shared registry or in those of tenants, where it may be of any number of
+// independent types.
 type EventTypes interface {
 	// EventTypes lists all versions of all types of one registry and its generation, the number
-	// of its last change. Versions that were moved to tenants are left out.
+	// of its last change.
 	EventTypes(ctx context.Context, tenantID string) (types []eventtype.Registration, generation int64, err error)
 	// EventTypeGenerations is the cheap question whether anything changed: the generation of
 	// every registry that had a change.
 	EventTypeGenerations(ctx context.Context) (map[string]int64, error)
-	// RegisterEventType inserts one version and its change into the registry of its tenant,
-	// assigns the type's number and wakes every node. A withheld version is a proposal. Faults
-	// event_type.duplicate when the version exists, event_type.owned_by_module for a name of the
-	// shared registry, event_type.name_taken for a name in the shared registry that a tenant has.
+	// RegisterEventType registers one version in the registry of its tenant and wakes every node.
+	// A withheld version is a proposal. Faults event_type.duplicate when the version exists,
+	// event_type.owned_by_module for a name of the shared registry, event_type.name_taken for a
+	// name in the shared registry that a tenant has, event_type.too_large.
 	RegisterEventType(ctx context.Context, r eventtype.Registration) (eventtype.Registration, error)
-	// RegisterEventTypeAt does so if the registry is still at the generation; fault
+	// RegisterEventTypeAt does so for a tenant if its registry is still at the generation; fault
 	// event_type.registry_moved otherwise.
 	RegisterEventTypeAt(ctx context.Context, r eventtype.Registration, generation int64) (eventtype.Registration, error)
-	// ChangeEventType makes the changes that eventtype.ChangeVersions gives, under the lock of
-	// the registry, and wakes every node. Its faults are those of ChangeVersions.
+	// ChangeEventType makes the changes of a tenant's type that eventtype.ChangeVersions gives, and
+	// wakes every node. Its faults are those of ChangeVersions.
 	ChangeEventType(ctx context.Context, c eventtype.Change) ([]eventtype.Change, error)
 	// ChangeEventTypeAt does so if the registry is still at the generation; fault
 	// event_type.registry_moved otherwise.
@@ -39,14 +40,42 @@ type EventTypes interface {
 	EventTypeHistory(ctx context.Context, tenantID, name string) ([]eventtype.Change, error)
 }
 
-// RegistryAudit reads the logs of all registries for verification.
+// SharedEventTypes stores the registry of the built-in modules, the numbers of all types, and what
+// the registries of earlier releases held, which never changes.
+type SharedEventTypes interface {
+	// SharedEventTypes lists all versions of the built-in types, by type and version, and the
+	// generation of the registry.
+	SharedEventTypes(ctx context.Context) (types []eventtype.Registration, generation int64, err error)
+	// SharedGeneration grows with each version of a built-in type.
+	SharedGeneration(ctx context.Context) (int64, error)
+	// RegisterEventType stores a version of a built-in type, assigns the type's number and wakes
+	// every node. Faults event_type.duplicate and event_type.name_taken.
+	RegisterEventType(ctx context.Context, r eventtype.Registration) (eventtype.Registration, error)
+	// ReserveEventTypes gives the numbers of types of tenants. A name that has none becomes one
+	// of tenants for ever.
+	ReserveEventTypes(ctx context.Context, names []string) (map[string]EventTypeName, error)
+	// AnnounceEventTypes wakes every node.
+	AnnounceEventTypes(ctx context.Context) error
+	// RegistryRecord reads one registry as it is stored.
+	RegistryRecord(ctx context.Context, tenantID string) (RegistryRecord, error)
+}
+
+// EventTypeName is what is stored about the name of a type.
+type EventTypeName struct {
+	Number   int32 // in the key index
+	IsShared bool  // it is a built-in type's
+}
+
+// RegistryAudit reads the registries for verification.
 type RegistryAudit interface {
-	// RegistryRecords gives the changes of every registry in the order of its chain, and what
-	// they vouch for, as of one moment; the shared registry first, the others by tenant.
+	// RegistryRecords gives all registries as of one moment; the shared registry first, the
+	// others by tenant.
 	RegistryRecords(ctx context.Context) ([]RegistryRecord, error)
 }
 
-// RegistryRecord is one registry as it is stored.
+// RegistryRecord is one registry as it is stored: the chain of changes of earlier releases, which
+// no release continues, with the versions that they registered. The shared registry also has the
+// versions of built-in types that were registered since.
 type RegistryRecord struct {
 	TenantID   string
 	Changes    []eventtype.Change // by number, then by version
@@ -58,6 +87,7 @@ type RegistryRecord struct {
 type StoredVersion struct {
 	Type          string
 	SchemaVersion uint32
+	Document      []byte
 	Digest        [sha256.Size]byte // of the document as it is stored now
 	By            string
 	At            time.Time

@@ -245,7 +245,8 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 	// A busy machine decides as an idle one.
 	engine, err := opa.New(policies, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout(time.Minute))
 	require.NoError(t, err)
-	types := registry.New(h.store.Registry, schemas, nil, catalog, clock)
+	eventTypes := administration.NewEventTypes(h.store.Registry)
+	types := registry.New(eventTypes, schemas, nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	preparer := appending.NewPreparer(appending.PreparerConfig{Types: types, IDs: ids, Limits: appending.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
 	appends := appending.NewService(appending.Config{Preparer: preparer, Appender: h.store.Appender, Events: h.store.Events, Idempotency: h.store.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour})
@@ -253,6 +254,7 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 		Entities: h.store.Directory, Streams: h.store.Events, Writer: administrationWriter{appends}, Directory: h.store.Directory, LogName: "test.example", Clock: clock, Logger: slog.New(slog.DiscardHandler),
 	})
 	h.principals = administration.NewPrincipals(log, h.store.Audit, h.store.Events)
+	eventTypes.SetLog(log, h.store.Audit, h.store.Events, catalog.EventTypes)
 	who := tenancy.New(tenancy.Config{
 		LegalEntities: h.store.Directory, Principals: h.principals, Policies: engine, Owner: catalog.Owner, TypeOwners: typeOwners(types), Roles: catalog.RoleNames(), Clock: clock, IDs: ids,
 	})

@@ -78,10 +78,8 @@ type state struct {
 	mu           sync.Mutex
 	installation *ports.Installation
 	partitions   map[event.PartitionID]*partition
-	types        []eventtype.Registration
-	typeNumbers  map[string]int32
-	generations  map[string]int64 // of the registries, by tenant
-	typeChanges  []eventtype.Change
+	types        []eventtype.Registration // built-in ones
+	typeNames    map[string]ports.EventTypeName
 	listeners    map[*listener]struct{}
 
 	checkpoints   map[checkpointKey]ports.Checkpoint
@@ -113,8 +111,7 @@ func New(c Config) *Database {
 		random:          c.Random,
 		keys:            c.Keys,
 		partitions:      map[event.PartitionID]*partition{},
-		typeNumbers:     map[string]int32{},
-		generations:     map[string]int64{},
+		typeNames:       map[string]ports.EventTypeName{},
 		listeners:       map[*listener]struct{}{},
 		checkpoints:     map[checkpointKey]ports.Checkpoint{},
 		tables:          map[string]map[string]any{},

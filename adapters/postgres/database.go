@@ -17,7 +17,6 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/streams"
 	"github.com/erpbackbone/backbone/adapters/postgres/subscriptions"
 	"github.com/erpbackbone/backbone/domain/event"
-	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -63,7 +62,7 @@ type Chains struct {
 	*directory.Store
 	ports.IntentAudit
 	headReader
-	typeReader
+	registryReader
 	subscriptionReader
 	webhookReader
 }
@@ -76,8 +75,9 @@ type webhookReader interface {
 	WebhookEndpoints(ctx context.Context, tenantID string) ([]ports.WebhookEndpoint, error)
 }
 
-type typeReader interface {
-	EventTypes(ctx context.Context, tenantID string) ([]eventtype.Registration, int64, error)
+type registryReader interface {
+	EventTypeNumbers(ctx context.Context, names []string) (map[string]ports.EventTypeName, error)
+	RegistryRecord(ctx context.Context, tenantID string) (ports.RegistryRecord, error)
 }
 
 type headReader interface {

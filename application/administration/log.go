@@ -36,7 +36,7 @@ type Log struct {
 	logName   string
 	clock     ports.Clock
 	logger    *slog.Logger
-	adoptions []Adoption
+	concerns  []func(context.Context, ports.LegalEntity) error // that record something when a process first uses a log
 
 	mu      sync.Mutex
 	logs    map[string]ports.LegalEntity // that have begun, by tenant
@@ -78,7 +78,13 @@ type LogConfig struct {
 
 // NewLog makes a Log.
 func NewLog(c LogConfig) *Log {
-	return &Log{entities: c.Entities, streams: c.Streams, writer: c.Writer, directory: c.Directory, logName: c.LogName, clock: c.Clock, logger: c.Logger, adoptions: c.Adoptions, logs: map[string]ports.LegalEntity{}, adopted: map[concern]event.Sequence{}}
+	l := &Log{entities: c.Entities, streams: c.Streams, writer: c.Writer, directory: c.Directory, logName: c.LogName, clock: c.Clock, logger: c.Logger, logs: map[string]ports.LegalEntity{}, adopted: map[concern]event.Sequence{}}
+	for _, a := range c.Adoptions {
+		l.concerns = append(l.concerns, func(ctx context.Context, log ports.LegalEntity) error {
+			return l.adopt(ctx, log, a.Concern, func(ctx context.Context) ([]event.Draft, error) { return a.Drafts(ctx, log.TenantID) })
+		})
+	}
+	return l
 }
 
 // Of returns the administrative log of a tenant, and begins it if there is none. What the
@@ -97,8 +103,8 @@ func (l *Log) Of(ctx context.Context, tenantID string) (ports.LegalEntity, error
 	if err := l.begin(ctx, le); err != nil {
 		return ports.LegalEntity{}, err
 	}
-	for _, a := range l.adoptions {
-		if err := l.adopt(ctx, le, a.Concern, func(ctx context.Context) ([]event.Draft, error) { return a.Drafts(ctx, tenantID) }); err != nil {
+	for _, record := range l.concerns {
+		if err := record(ctx, le); err != nil {
 			return ports.LegalEntity{}, err
 		}
 	}

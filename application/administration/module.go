@@ -50,6 +50,7 @@ func (Module) Register(r *module.Registrar) error {
 	r.EventType(builtin(PrincipalRevoked, "A principal may call no more. Its token is good no longer.",
 		revokedSchema, `{"principal_id":"p-0002-1","reason":"left the company"}`))
 	r.EventType(builtin(TokenIssued, "A principal received its first access token. Only the hash is known.", tokenSchema, tokenExample))
+	registerEventTypes(r)
 	r.EventType(builtin(TokenRotated, "A principal received another access token. The one before is good no longer.", tokenSchema, tokenExample))
 	registerErasures(r)
 	registerRedactions(r)

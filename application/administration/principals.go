@@ -323,9 +323,26 @@ func (f *fold) copy() *fold {
 	return &c
 }
 
-func (f *fold) fail(reason string) {
-	f.broken = fault.New(fault.Unavailable, "administration.log_broken",
-		"the administrative log of tenant %s does not hold together after event %d: %s; no caller of the tenant is let in until it does. Run `backbone verify --tenant %s` and restore the log", f.log.TenantID, f.at, reason, f.log.TenantID)
+func (f *fold) fail(reason string) { f.broken = logBroken(f.log, f.at, reason) }
+
+func logBroken(log ports.LegalEntity, after event.Sequence, reason string) error {
+	return fault.New(fault.Unavailable, "administration.log_broken",
+		"the administrative log of tenant %s does not hold together after event %d: %s; no caller of the tenant is let in until it does. Run `backbone verify --tenant %s` and restore the log", log.TenantID, after, reason, log.TenantID)
+}
+
+// checkNext checks the next event against the chain, and its payload against its hash. The
+// reason is empty if they hold.
+func checkNext(e *event.Recorded, at event.Sequence, checksum event.Hash, buffer []byte) (reason string, _ []byte) {
+	sum, buffer := e.ChainChecksum(checksum, buffer)
+	switch {
+	case e.Sequence != at+1:
+		reason = "an event is missing"
+	case sum != e.Checksum:
+		reason = "the checksum of the next event is not that of its content"
+	case e.Payload == nil || event.HashPayload(e.Salt, e.Payload) != e.PayloadHash:
+		reason = "the payload of the next event is not the one that was recorded"
+	}
+	return reason, buffer
 }
 
 // add checks the next event against the chain and folds it.
@@ -333,17 +350,9 @@ func (f *fold) add(e *event.Recorded) {
 	if f.broken != nil {
 		return
 	}
-	var sum event.Hash
-	sum, f.buffer = e.ChainChecksum(f.checksum, f.buffer)
-	switch {
-	case e.Sequence != f.at+1:
-		f.fail("an event is missing")
-		return
-	case sum != e.Checksum:
-		f.fail("the checksum of the next event is not that of its content")
-		return
-	case e.Payload == nil || event.HashPayload(e.Salt, e.Payload) != e.PayloadHash:
-		f.fail("the payload of the next event is not the one that was recorded")
+	var reason string
+	if reason, f.buffer = checkNext(e, f.at, f.checksum, f.buffer); reason != "" {
+		f.fail(reason)
 		return
 	}
 	if err := f.apply(e); err != nil {

@@ -10,6 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/administration"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/registry"
@@ -96,7 +97,7 @@ func newSealingFixture(t testing.TB, sealer module.Sealer) *appendFixture {
 	require.NoError(t, err)
 	catalog, err := module.Build(jsonschema.New(), shopModule{}, streams.Module{})
 	require.NoError(t, err)
-	types := registry.New(b.store.Registry, jsonschema.New(), nil, catalog, clock)
+	types := registry.New(administration.NewEventTypes(b.store.Registry), jsonschema.New(), nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
 	b.preparer = eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: b.ids, Limits: limits, Sealer: sealer})
 	return b

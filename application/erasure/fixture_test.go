@@ -111,7 +111,7 @@ func newErasureFixture(t testing.TB) *erasureFixture {
 	require.NoError(t, err)
 	catalog, err := module.Build(jsonschema.New(), administration.Module{}, erasure.Module{}, hrModule{})
 	require.NoError(t, err)
-	b.types = registry.New(b.store.Registry, jsonschema.New(), nil, catalog, b.clock)
+	b.types = registry.New(administration.NewEventTypes(b.store.Registry), jsonschema.New(), nil, catalog, b.clock)
 	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))
 	b.dataKeys = memory.NewDataKeys()
 	vaultConfig := vault.Config{
@@ -134,7 +134,7 @@ func newErasureFixture(t testing.TB) *erasureFixture {
 	b.opener = &opener{Opener: testkit.Must(vault.New(vaultConfig))}
 	b.journal = b.newJournal()
 	b.config = erasure.Config{
-		Journal: b.journal, Register: b.register.Erasures(), Records: b.store.PersonalRecords, Intents: b.store.Intents, Streams: b.store.Events, LegalEntities: b.store.Directory, Types: b.store.Registry,
+		Journal: b.journal, Register: b.register.Erasures(), Records: b.store.PersonalRecords, Intents: b.store.Intents, Streams: b.store.Events, LegalEntities: b.store.Directory, Types: administration.NewEventTypes(b.store.Registry),
 		Copies: b.copies, Announcer: announcer{b.log}, Opener: b.opener, Chains: chainVerifier{b.store}, Notes: b.notes, Exports: b.exports, Gate: b.gate,
 		Clock: b.clock, IDs: b.ids, Observer: b.observer, Logger: slog.New(slog.DiscardHandler), Poll: 10 * time.Millisecond, KeyDeletion: 7 * 24 * time.Hour,
 	}

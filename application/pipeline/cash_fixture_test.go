@@ -16,6 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/opa"
+	"github.com/erpbackbone/backbone/application/administration"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/pipeline"
@@ -165,7 +166,7 @@ func newFixtureWith(t *testing.T, modules ...module.Module) *cashFixture {
 	require.NoError(t, err)
 	policies, err := opa.New(catalog.Policies, opa.WithTimeout(time.Minute)) // long enough for a busy machine
 	require.NoError(t, err)
-	types := registry.New(store.Registry, jsonschema.New(), nil, catalog, clock{})
+	types := registry.New(administration.NewEventTypes(store.Registry), jsonschema.New(), nil, catalog, clock{})
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	source := &ids{entropy: ulid.Monotonic(rand.Reader, 0)}
 	b := &cashFixture{store: store, entity: entity, appender: &hookedAppender{EventAppender: store.Appender}}

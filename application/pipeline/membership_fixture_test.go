@@ -22,6 +22,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/opa"
+	"github.com/erpbackbone/backbone/application/administration"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/pipeline"
@@ -354,7 +355,7 @@ func newMembershipFixtureOn(t *testing.T, store *memory.Database, newVault func(
 	require.NoError(t, err)
 	policies, err := opa.New(catalog.Policies, opa.WithTimeout(time.Minute))
 	require.NoError(t, err)
-	types := registry.New(store.Registry, jsonschema.New(), nil, catalog, clock{})
+	types := registry.New(administration.NewEventTypes(store.Registry), jsonschema.New(), nil, catalog, clock{})
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	vault := newVault(types)
 	source := &ids{entropy: ulid.Monotonic(rand.Reader, 0)}

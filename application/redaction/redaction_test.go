@@ -33,6 +33,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 var start = time.Date(2026, 3, 1, 12, 0, 0, 0, time.UTC)
@@ -103,7 +104,7 @@ func newFixture(t *testing.T) *fixture {
 	require.NoError(t, err)
 	catalog, err := module.Build(jsonschema.New(), administration.Module{}, erasure.Module{}, tillModule{})
 	require.NoError(t, err)
-	types := registry.New(f.store.Registry, jsonschema.New(), nil, catalog, f.clock)
+	types := registry.New(typestest.Memory(t, f.store, f.clock), jsonschema.New(), nil, catalog, f.clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	_, err = types.Register(ctx, eventtype.Registration{
 		TenantID: "acme", Type: visit, SchemaVersion: 1, Module: "crm", Description: "A customer was visited.", DataSchema: json.RawMessage(visitSchema),

@@ -4,29 +4,27 @@ import (
 	"testing"
 
 	"github.com/stretchr/testify/require"
-
-	"github.com/erpbackbone/backbone/adapters/memory"
 )
 
 // A database of an earlier version has the schema without the reasons.
 func TestRegisterBuiltIn_AddsReason(t *testing.T) {
 	t.Parallel()
 	const before = `{"type":"object","properties":{"size":{"type":"string"},"lines":{"type":"array","items":{"anyOf":[{"properties":{"size":{"type":"string"}}}]}}},"definitions":{"size":{"type":"string"}}}`
-	store := memory.New(memory.Config{})
-	require.NoError(t, node(t, store.Registry, before).RegisterBuiltIn(t.Context()))
-	_, generation, err := store.Registry.EventTypes(t.Context(), "")
+	types := eventTypes(t, newStore())
+	require.NoError(t, node(t, types, before).RegisterBuiltIn(t.Context()))
+	_, generation, err := types.EventTypes(t.Context(), "")
 	require.NoError(t, err)
 
-	next := node(t, store.Registry, `{"type":"object","properties":{"size":{"type":"string","x-not-pii":"of a company"},"lines":{"type":"array","x-not-pii":"papers",
+	next := node(t, types, `{"type":"object","properties":{"size":{"type":"string","x-not-pii":"of a company"},"lines":{"type":"array","x-not-pii":"papers",
 		"items":{"anyOf":[{"properties":{"size":{"type":"string","x-not-pii":"of an account"}}}]}}},"definitions":{"size":{"type":"string","x-not-pii":"of an account"}}}`)
 	require.NoError(t, next.RegisterBuiltIn(t.Context()))
 	typ, err := next.Lookup(t.Context(), "", "shop.order.placed", 1)
 	require.NoError(t, err)
 	require.JSONEq(t, before, string(typ.DataSchema), "what is stored stays")
-	_, again, err := store.Registry.EventTypes(t.Context(), "")
+	_, again, err := types.EventTypes(t.Context(), "")
 	require.NoError(t, err)
 	require.Equal(t, generation, again)
-	require.NoError(t, node(t, store.Registry, before).RegisterBuiltIn(t.Context()), "and the way back")
+	require.NoError(t, node(t, types, before).RegisterBuiltIn(t.Context()), "and the way back")
 }
 
 func TestRegisterBuiltIn_ChangeWithReason(t *testing.T) {
@@ -39,9 +37,9 @@ func TestRegisterBuiltIn_ChangeWithReason(t *testing.T) {
 		`{"properties":{"a":{"enum":[{"x-not-pii":"a"}]}}}`:                 `{"properties":{"a":{"enum":[{}]}}}`,
 		`{"properties":{"a":{"type":"number","maximum":9007199254740993}}}`: `{"properties":{"a":{"type":"number","maximum":9007199254740992}}}`,
 	} {
-		store := memory.New(memory.Config{})
-		require.NoError(t, node(t, store.Registry, before).RegisterBuiltIn(t.Context()))
-		err := node(t, store.Registry, after).RegisterBuiltIn(t.Context())
+		types := eventTypes(t, newStore())
+		require.NoError(t, node(t, types, before).RegisterBuiltIn(t.Context()))
+		err := node(t, types, after).RegisterBuiltIn(t.Context())
 		require.Equal(t, "event_type.version_rewritten", code(t, err), after)
 	}
 }

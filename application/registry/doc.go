@@ -8,7 +8,10 @@
 // upcasters tried on all stored events by module.Prover, which application/upcasting
 // implements. The package itself neither reads nor converts events.
 //
-// The snapshot may be stale. The store's generation grows with every change, and a node reloads
+// The registry of a tenant follows from its administrative log (administration.EventTypes), that
+// of the built-in modules from rows.
+//
+// The snapshot may be stale. A registry's generation grows with every change, and a node reloads
 // once it finds that it has grown: after a NOTIFY, at every interval of Run, and when a lookup
 // misses. Until then a node takes appends of a version that was deprecated through another node.
 // If the database cannot be reached, the snapshot is still served; a miss then gives the store's

@@ -361,7 +361,7 @@ type Decision struct {
 }
 
 func (d Decision) change(a eventtype.Action, at time.Time) eventtype.Change {
-	return eventtype.Change{TenantID: d.TenantID, Action: a, Type: d.Type, SchemaVersion: d.SchemaVersion, Actor: d.By.ID, Reason: d.Reason, At: event.Micros(at)}
+	return eventtype.Change{TenantID: d.TenantID, Action: a, Type: d.Type, SchemaVersion: d.SchemaVersion, Actor: d.By.ID, By: d.By, Reason: d.Reason, At: event.Micros(at)}
 }
 
 // PersonRequired is the fault for a service that decides what needs two persons.

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/application/registry"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
@@ -43,8 +42,8 @@ func TestCheck_Evolution(t *testing.T) {
 		"default no date":   {sizedWrong, []string{"/data_schema/properties/since/default event_type.default_invalid"}},
 		"another type":      {unsized, []string{"/data_schema/properties/size event_type.type_changed"}},
 	} {
-		store := memory.New(memory.Config{})
-		r := node(t, store.Registry, orderSchema)
+		types := eventTypes(t, newStore())
+		r := node(t, types, orderSchema)
 		_, err := r.Register(t.Context(), leadWith(1, sized), admin, registry.ProofRequest{})
 		require.NoError(t, err)
 		assessed, err := r.Check(t.Context(), leadWith(2, c.schema), registry.ProofRequest{})
@@ -72,7 +71,7 @@ func TestCheck_Evolution(t *testing.T) {
 // A version between two registered ones must fit both.
 func TestRegister_VersionBetween(t *testing.T) {
 	t.Parallel()
-	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
+	r := node(t, eventTypes(t, newStore()), orderSchema)
 	for _, v := range []eventtype.Registration{leadWith(1, sized), leadWith(5, sizedMore)} {
 		_, err := r.Register(t.Context(), v, admin, registry.ProofRequest{})
 		require.NoError(t, err)
@@ -86,11 +85,11 @@ func TestRegister_VersionBetween(t *testing.T) {
 
 func TestCheck_CollectsAllFindings(t *testing.T) {
 	t.Parallel()
-	store := memory.New(memory.Config{})
-	r := node(t, store.Registry, orderSchema)
+	types := eventTypes(t, newStore())
+	r := node(t, types, orderSchema)
 	_, err := r.Register(t.Context(), leadWith(1, sized), admin, registry.ProofRequest{})
 	require.NoError(t, err)
-	_, before, err := store.Registry.EventTypes(t.Context(), acme)
+	_, before, err := types.EventTypes(t.Context(), acme)
 	require.NoError(t, err)
 
 	bad := leadWith(2, `{"type":"object","additionalProperties":false,"properties":{"size":{"type":"string"},"email":{"type":"string"}}}`)
@@ -126,7 +125,7 @@ func TestCheck_CollectsAllFindings(t *testing.T) {
 			require.Equal(t, c.code, got.Findings[0].Code, name)
 		}
 	}
-	_, after, err := store.Registry.EventTypes(t.Context(), acme)
+	_, after, err := types.EventTypes(t.Context(), acme)
 	require.NoError(t, err)
 	require.Equal(t, before, after)
 }
@@ -152,8 +151,9 @@ func agree(t *testing.T, r *registry.Registry, propose func(context.Context, reg
 
 func TestDeprecate_Reactivate(t *testing.T) {
 	t.Parallel()
-	store := memory.New(memory.Config{})
-	r, other := node(t, store.Registry, orderSchema), node(t, store.Registry, orderSchema)
+	store := newStore()
+	types := eventTypes(t, store)
+	r, other := node(t, types, orderSchema), node(t, types, orderSchema)
 	require.NoError(t, r.RegisterBuiltIn(t.Context()))
 	for v := range uint32(2) {
 		_, err := r.Register(t.Context(), lead(v+1), admin, registry.ProofRequest{})
@@ -218,12 +218,12 @@ func (m *movingStore) RegisterEventTypeAt(ctx context.Context, r eventtype.Regis
 
 func TestRegister_ChecksStoredVersions(t *testing.T) {
 	t.Parallel()
-	r := node(t, &movingStore{stored: memory.New(memory.Config{}).Registry, first: leadWith(1, unsized)}, orderSchema)
+	r := node(t, &movingStore{stored: eventTypes(t, newStore()), first: leadWith(1, unsized)}, orderSchema)
 	_, err := r.Register(t.Context(), leadWith(2, sized), admin, registry.ProofRequest{})
 	require.Equal(t, "event_type.incompatible", code(t, err), "with the version that came in between")
 	unrelated := leadWith(1, unsized)
 	unrelated.Type = "crm.lead.lost"
-	r = node(t, &movingStore{stored: memory.New(memory.Config{}).Registry, first: unrelated}, orderSchema)
+	r = node(t, &movingStore{stored: eventTypes(t, newStore()), first: unrelated}, orderSchema)
 	_, err = r.Register(t.Context(), leadWith(2, sized), admin, registry.ProofRequest{})
 	require.NoError(t, err)
 }

@@ -6,7 +6,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/application/registry"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -29,7 +28,7 @@ func TestRegister_BusinessKeyFields(t *testing.T) {
 		misspelt = `{"type":"object","properties":{"numbr":{"type":"string"},"id":{"type":"string"}}}`
 		renamed  = `{"type":"object","properties":{"quote_number":{"type":"string"},"id":{"type":"string"}}}`
 	)
-	r := proposing(t, memory.New(memory.Config{}).Registry)
+	r := proposing(t, eventTypes(t, newStore()))
 	refused := func(reg eventtype.Registration, field string) {
 		t.Helper()
 		_, err := r.Register(t.Context(), reg, admin, registry.ProofRequest{})
@@ -54,7 +53,7 @@ func TestRegister_BusinessKeyFields(t *testing.T) {
 
 func TestRegister_ReservedNames(t *testing.T) {
 	t.Parallel()
-	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
+	r := node(t, eventTypes(t, newStore()), orderSchema)
 	for _, name := range []string{"backbone.tenant.closed", "registry.type.registered", "intent.rejected", "pii.erasure.done", "stream.deleted"} {
 		reg := lead(1)
 		reg.Type = name

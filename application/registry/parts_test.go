@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/application/registry"
 )
 
@@ -13,7 +12,7 @@ import (
 func TestRegister_DefaultsInList(t *testing.T) {
 	t.Parallel()
 	for fallback, valid := range map[string]bool{`3`: true, `1`: false} {
-		r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
+		r := node(t, eventTypes(t, newStore()), orderSchema)
 		schema := func(required string) string {
 			return `{"type":"object","additionalProperties":false,"properties":{"size":{"$ref":"#/definitions/sizes/allOf/0"}},"required":[` + required + `],
 				"definitions":{"sizes":{"allOf":[{"type":"integer","minimum":2,"default":` + fallback + `}]}}}`
@@ -37,7 +36,7 @@ func TestRegister_RefInPlainValue(t *testing.T) {
 		"enum": `"enum":[{"$ref":"#/x"}]`, "const": `"const":{"$ref":"#/x"}`,
 		"default and examples": `"type":"object","properties":{"$ref":{"type":"string","const":"#/x","default":"#/x"}},"examples":[{"$ref":"#/x"}]`,
 	} {
-		r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
+		r := node(t, eventTypes(t, newStore()), orderSchema)
 		schema := func(required string) string {
 			return `{"type":"object","additionalProperties":false,"properties":{"size":{` + keyword + `,"default":{"$ref":"#/x"}}},"required":[` + required + `]}`
 		}
@@ -51,8 +50,8 @@ func TestRegister_RefInPlainValue(t *testing.T) {
 // Below a keyword that is none, x-not-pii is a plain value.
 func TestRegisterBuiltIn_ReasonBelowUnknownKeyword(t *testing.T) {
 	t.Parallel()
-	store := memory.New(memory.Config{})
-	require.NoError(t, node(t, store.Registry, `{"type":"object","x-unit":{"x-not-pii":"a"}}`).RegisterBuiltIn(t.Context()))
-	err := node(t, store.Registry, `{"type":"object","x-unit":{"x-not-pii":"b"}}`).RegisterBuiltIn(t.Context())
+	types := eventTypes(t, newStore())
+	require.NoError(t, node(t, types, `{"type":"object","x-unit":{"x-not-pii":"a"}}`).RegisterBuiltIn(t.Context()))
+	err := node(t, types, `{"type":"object","x-unit":{"x-not-pii":"b"}}`).RegisterBuiltIn(t.Context())
 	require.Equal(t, "event_type.version_rewritten", code(t, err))
 }

@@ -5,7 +5,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/application/registry"
 )
 
@@ -13,7 +12,7 @@ import (
 // when a version takes no more events.
 func TestReadingID(t *testing.T) {
 	t.Parallel()
-	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
+	r := node(t, eventTypes(t, newStore()), orderSchema)
 	require.NoError(t, r.RegisterBuiltIn(t.Context()))
 	register := func(name string, version uint32) string {
 		reg := lead(version)

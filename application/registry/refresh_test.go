@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/application/registry"
 )
 
@@ -19,8 +18,8 @@ type slowStore struct {
 	answer chan struct{} // closed: it answers
 }
 
-func newSlow() *slowStore {
-	return &slowStore{fakeStore: &fakeStore{stored: memory.New(memory.Config{}).Registry}, asking: make(chan struct{}, 100), answer: make(chan struct{})}
+func newSlow(t *testing.T) *slowStore {
+	return &slowStore{fakeStore: &fakeStore{stored: eventTypes(t, newStore())}, asking: make(chan struct{}, 100), answer: make(chan struct{})}
 }
 
 func (s *slowStore) EventTypeGenerations(ctx context.Context) (map[string]int64, error) {
@@ -44,7 +43,7 @@ func refresh(ctx context.Context, r *registry.Registry) <-chan error {
 // the database.
 func TestRefresh_WaitCancelled(t *testing.T) {
 	t.Parallel()
-	store := newSlow()
+	store := newSlow(t)
 	r := node(t, store, orderSchema)
 	first := refresh(t.Context(), r)
 	<-store.asking
@@ -64,7 +63,7 @@ func TestRefresh_WaitCancelled(t *testing.T) {
 // A refresh that is given up lets the next one begin.
 func TestRefresh_CancelledWhileRunning(t *testing.T) {
 	t.Parallel()
-	store := newSlow()
+	store := newSlow(t)
 	r := node(t, store, orderSchema)
 	ctx, cancel := context.WithCancel(t.Context())
 	first := refresh(ctx, r)
@@ -81,7 +80,7 @@ func TestRefresh_CancelledWhileRunning(t *testing.T) {
 func TestRefresh_Concurrently(t *testing.T) {
 	t.Parallel()
 	synctest.Test(t, func(t *testing.T) {
-		store := newSlow()
+		store := newSlow(t)
 		_, err := node(t, store.stored, orderSchema).Register(t.Context(), lead(1), admin, registry.ProofRequest{})
 		require.NoError(t, err)
 		r := node(t, store, orderSchema)

@@ -381,7 +381,7 @@ func (r *Registry) Register(ctx context.Context, reg eventtype.Registration, by 
 	if err := r.checkAgainstSchema(&reg); err != nil {
 		return eventtype.Registration{}, err
 	}
-	return r.validateAndStore(ctx, reg, by.ID, func(ctx context.Context, reg eventtype.Registration) (eventtype.Registration, error) {
+	return r.validateAndStore(ctx, reg, by, func(ctx context.Context, reg eventtype.Registration) (eventtype.Registration, error) {
 		return r.registerChecked(ctx, reg, p)
 	})
 }
@@ -406,7 +406,7 @@ func (r *Registry) checkAgainstSchema(reg *eventtype.Registration) error {
 // validateAndStore checks a registration by itself and passes it to store. As with Register, an
 // error together with a registration means that it is stored.
 func (r *Registry) validateAndStore(
-	ctx context.Context, reg eventtype.Registration, by string, store func(context.Context, eventtype.Registration) (eventtype.Registration, error),
+	ctx context.Context, reg eventtype.Registration, by event.Actor, store func(context.Context, eventtype.Registration) (eventtype.Registration, error),
 ) (eventtype.Registration, error) {
 	if err := reg.Validate(); err != nil {
 		return eventtype.Registration{}, err
@@ -418,7 +418,7 @@ func (r *Registry) validateAndStore(
 	if err := checkExamples(compiled, reg.Examples); err != nil {
 		return eventtype.Registration{}, err
 	}
-	reg.Active, reg.RegisteredAt, reg.RegisteredBy = true, event.Micros(r.clock.Now()), by
+	reg.Active, reg.RegisteredAt, reg.RegisteredBy, reg.By = true, event.Micros(r.clock.Now()), by.ID, by
 	stored, err := store(ctx, reg)
 	if err != nil {
 		return eventtype.Registration{}, err
@@ -456,7 +456,7 @@ func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
 	}
 	for _, t := range r.catalog.EventTypes {
 		if !r.HasVersion(sharedID, t.Type, t.SchemaVersion) {
-			_, err := r.validateAndStore(ctx, t.Registration, eventtype.ModuleActor(t.Module), r.store.RegisterEventType)
+			_, err := r.validateAndStore(ctx, t.Registration, event.Actor{ID: eventtype.ModuleActor(t.Module)}, r.store.RegisterEventType)
 			if fault.CodeOf(err) == "event_type.duplicate" {
 				err = r.Refresh(ctx, sharedID) // another node registered it first; its version is compared below
 			}

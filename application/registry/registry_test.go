@@ -21,6 +21,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 var now = time.Date(2026, 3, 31, 12, 0, 0, 123456789, time.UTC)
@@ -48,6 +49,14 @@ func node(t *testing.T, store ports.EventTypes, schema string) *registry.Registr
 	return registry.New(store, jsonschema.New(), nil, catalog, testkit.NewClock(now))
 }
 
+func newStore() *memory.Database { return memory.New(memory.Config{Clock: testkit.NewClock(now)}) }
+
+// eventTypes are the registries of a store, as its nodes have them.
+func eventTypes(t *testing.T, store *memory.Database) ports.EventTypes {
+	t.Helper()
+	return typestest.Memory(t, store, testkit.NewClock(now))
+}
+
 const acme = "acme"
 
 var admin = event.Actor{Type: event.Human, ID: "p-admin"}
@@ -67,7 +76,7 @@ func code(t *testing.T, err error) string {
 
 func TestRegister_VisibleAtOnce(t *testing.T) {
 	t.Parallel()
-	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
+	r := node(t, eventTypes(t, newStore()), orderSchema)
 	_, err := r.Lookup(t.Context(), acme, "crm.lead.won", 0)
 	require.Equal(t, "event_type.not_found", code(t, err))
 
@@ -90,7 +99,7 @@ func TestRegister_VisibleAtOnce(t *testing.T) {
 
 func TestLookup_Versions(t *testing.T) {
 	t.Parallel()
-	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
+	r := node(t, eventTypes(t, newStore()), orderSchema)
 	for _, v := range []uint32{2, 10, 1} {
 		_, err := r.Register(t.Context(), lead(v), admin, registry.ProofRequest{})
 		require.NoError(t, err)
@@ -122,8 +131,9 @@ func TestLookup_Versions(t *testing.T) {
 
 func TestRegister_Refusals(t *testing.T) {
 	t.Parallel()
-	store := memory.New(memory.Config{})
-	r := node(t, store.Registry, orderSchema)
+	store := newStore()
+	types := eventTypes(t, store)
+	r := node(t, types, orderSchema)
 	_, err := r.Register(t.Context(), lead(1), admin, registry.ProofRequest{})
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
@@ -159,14 +169,14 @@ func TestRegister_Refusals(t *testing.T) {
 		require.Equal(t, c.code, f.Code, name)
 		require.Equal(t, c.kind, f.Kind, name)
 	}
-	stored, _, err := store.Registry.EventTypes(t.Context(), acme)
+	stored, _, err := types.EventTypes(t.Context(), acme)
 	require.NoError(t, err)
 	require.Len(t, stored, 1, "nothing of it was stored")
 }
 
 func TestRegister_ExamplePointers(t *testing.T) {
 	t.Parallel()
-	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
+	r := node(t, eventTypes(t, newStore()), orderSchema)
 	reg := lead(1)
 	reg.Examples = []json.RawMessage{json.RawMessage(`{"size":1}`), json.RawMessage(`{"size":"much"}`)}
 	_, err := r.Register(t.Context(), reg, admin, registry.ProofRequest{})
@@ -177,7 +187,7 @@ func TestRegister_ExamplePointers(t *testing.T) {
 
 func TestRegister_LocalReferences(t *testing.T) {
 	t.Parallel()
-	r := node(t, memory.New(memory.Config{}).Registry, orderSchema)
+	r := node(t, eventTypes(t, newStore()), orderSchema)
 	reg := lead(1)
 	reg.DataSchema = json.RawMessage(`{"definitions":{"size":{"type":"integer"}},"properties":{"size":{"$ref":"#/definitions/size"}}}`)
 	_, err := r.Register(t.Context(), reg, admin, registry.ProofRequest{})
@@ -186,8 +196,8 @@ func TestRegister_LocalReferences(t *testing.T) {
 
 func TestLookup_MissRefreshes(t *testing.T) {
 	t.Parallel()
-	store := memory.New(memory.Config{})
-	one, two := node(t, store.Registry, orderSchema), node(t, store.Registry, orderSchema)
+	types := eventTypes(t, newStore())
+	one, two := node(t, types, orderSchema), node(t, types, orderSchema)
 	require.NoError(t, two.Refresh(t.Context(), acme))
 	_, err := one.Register(t.Context(), lead(1), admin, registry.ProofRequest{})
 	require.NoError(t, err)
@@ -214,7 +224,7 @@ func TestLookup_MissRefreshes(t *testing.T) {
 
 func TestLookup_KnownType(t *testing.T) {
 	t.Parallel()
-	store := &fakeStore{stored: memory.New(memory.Config{}).Registry}
+	store := &fakeStore{stored: eventTypes(t, newStore())}
 	r := node(t, store, orderSchema)
 	_, err := r.Register(t.Context(), lead(1), admin, registry.ProofRequest{})
 	require.NoError(t, err)
@@ -239,7 +249,7 @@ func TestLookup_KnownType(t *testing.T) {
 
 func TestRefresh_StoreError(t *testing.T) {
 	t.Parallel()
-	store := &fakeStore{stored: memory.New(memory.Config{}).Registry}
+	store := &fakeStore{stored: eventTypes(t, newStore())}
 	r := node(t, store, orderSchema)
 	_, err := r.Register(t.Context(), lead(1), admin, registry.ProofRequest{})
 	require.NoError(t, err)
@@ -295,16 +305,16 @@ func (p *fakeStore) EventTypes(ctx context.Context, tenantID string) ([]eventtyp
 
 func TestRegisterBuiltIn(t *testing.T) {
 	t.Parallel()
-	store := memory.New(memory.Config{})
-	r := node(t, store.Registry, orderSchema)
+	types := eventTypes(t, newStore())
+	r := node(t, types, orderSchema)
 	require.NoError(t, r.RegisterBuiltIn(t.Context()))
-	_, generation, err := store.Registry.EventTypes(t.Context(), "")
+	_, generation, err := types.EventTypes(t.Context(), "")
 	require.NoError(t, err)
 	require.NoError(t, r.RegisterBuiltIn(t.Context()))
 	// The next start, with the schema written in another order.
-	other := node(t, store.Registry, `{ "properties": {"amount":{"type":"number"}}, "type":"object" }`)
+	other := node(t, types, `{ "properties": {"amount":{"type":"number"}}, "type":"object" }`)
 	require.NoError(t, other.RegisterBuiltIn(t.Context()))
-	_, again, err := store.Registry.EventTypes(t.Context(), "")
+	_, again, err := types.EventTypes(t.Context(), "")
 	require.NoError(t, err)
 	require.Equal(t, generation, again, "a second time changes nothing")
 
@@ -317,13 +327,13 @@ func TestRegisterBuiltIn(t *testing.T) {
 
 func TestRegisterBuiltIn_RewrittenVersion(t *testing.T) {
 	t.Parallel()
-	store := memory.New(memory.Config{})
-	require.NoError(t, node(t, store.Registry, orderSchema).RegisterBuiltIn(t.Context()))
+	types := eventTypes(t, newStore())
+	require.NoError(t, node(t, types, orderSchema).RegisterBuiltIn(t.Context()))
 	for _, schema := range []string{
 		`{"type":"object"}`,
 		`{"type":"object","properties":{"amount":{"type":"integer"}}}`,
 	} {
-		err := node(t, store.Registry, schema).RegisterBuiltIn(t.Context())
+		err := node(t, types, schema).RegisterBuiltIn(t.Context())
 		require.Equal(t, "event_type.version_rewritten", code(t, err))
 	}
 }
@@ -344,11 +354,11 @@ func (l *lateStore) EventTypeGenerations(ctx context.Context) (map[string]int64,
 
 func TestRegisterBuiltIn_Concurrently(t *testing.T) {
 	t.Parallel()
-	store := memory.New(memory.Config{})
+	types := eventTypes(t, newStore())
 	var wg sync.WaitGroup
 	errs := make([]error, 8)
 	for i := range errs {
-		r := node(t, store.Registry, orderSchema)
+		r := node(t, types, orderSchema)
 		wg.Go(func() { errs[i] = r.RegisterBuiltIn(t.Context()) })
 	}
 	wg.Wait()
@@ -356,9 +366,9 @@ func TestRegisterBuiltIn_Concurrently(t *testing.T) {
 		require.NoError(t, err)
 	}
 	// Of two nodes with different programs, the slower one is refused too.
-	store = memory.New(memory.Config{})
-	require.NoError(t, node(t, store.Registry, orderSchema).RegisterBuiltIn(t.Context()))
-	behind := &lateStore{stored: store.Registry}
+	types = eventTypes(t, newStore())
+	require.NoError(t, node(t, types, orderSchema).RegisterBuiltIn(t.Context()))
+	behind := &lateStore{stored: types}
 	behind.hidden.Store(true)
 	err := node(t, behind, `{"type":"object"}`).RegisterBuiltIn(t.Context())
 	require.Equal(t, "event_type.version_rewritten", code(t, err))
@@ -366,22 +376,22 @@ func TestRegisterBuiltIn_Concurrently(t *testing.T) {
 
 func TestLookup_InactiveType(t *testing.T) {
 	t.Parallel()
-	store := memory.New(memory.Config{})
-	r := node(t, store.Registry, orderSchema)
+	types := eventTypes(t, newStore())
+	r := node(t, types, orderSchema)
 	_, err := r.Register(t.Context(), lead(1), admin, registry.ProofRequest{})
 	require.NoError(t, err)
-	_, err = store.Registry.RegisterEventType(t.Context(), lead(2))
+	_, err = types.RegisterEventType(t.Context(), lead(2))
 	require.NoError(t, err)
 	gone := lead(1)
 	gone.Type = "crm.lead.lost"
-	_, err = store.Registry.RegisterEventType(t.Context(), gone)
+	_, err = types.RegisterEventType(t.Context(), gone)
 	require.NoError(t, err)
 	for name, version := range map[string]uint32{"crm.lead.won": 2, "crm.lead.lost": 1} {
 		c := eventtype.Change{TenantID: acme, Type: name, SchemaVersion: version, Action: eventtype.ActionDeprecationProposed, Actor: "p-1"}
-		_, err = store.Registry.ChangeEventType(t.Context(), c)
+		_, err = types.ChangeEventType(t.Context(), c)
 		require.NoError(t, err)
 		c.Action, c.Actor = eventtype.ActionDeprecated, "p-2"
-		_, err = store.Registry.ChangeEventType(t.Context(), c)
+		_, err = types.ChangeEventType(t.Context(), c)
 		require.NoError(t, err)
 	}
 
@@ -410,9 +420,10 @@ func contact() eventtype.Registration {
 
 func TestRegister_PersonalData(t *testing.T) {
 	t.Parallel()
-	store := memory.New(memory.Config{})
-	require.NoError(t, store.Directory.Bootstrap(t.Context(), ports.Installation{LogName: "crm.example.org", Deployment: 1}))
-	r := node(t, store.Registry, orderSchema)
+	store := newStore()
+	types := eventTypes(t, store)
+	require.NoError(t, store.Directory.Bootstrap(t.Context(), ports.Installation{LogName: typestest.LogName, Deployment: 1}))
+	r := node(t, types, orderSchema)
 	_, err := r.Register(t.Context(), contact(), admin, registry.ProofRequest{})
 	require.NoError(t, err)
 	typ, err := r.Lookup(t.Context(), acme, "crm.contact.made", 0)
@@ -421,7 +432,7 @@ func TestRegister_PersonalData(t *testing.T) {
 	require.Equal(t, shredding.KeyRegulatory, typ.KeyClass)
 
 	// Another node answers for it too, and a type without personal data has no manifest.
-	other := node(t, store.Registry, orderSchema)
+	other := node(t, types, orderSchema)
 	le, err := store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: acme, Code: "DEMF", TimeZone: "UTC"})
 	require.NoError(t, err)
 	other.SetLegalEntities(store.Directory)
@@ -443,8 +454,8 @@ func TestRegister_PersonalData(t *testing.T) {
 
 func TestRegister_PersonalDataFindings(t *testing.T) {
 	t.Parallel()
-	store := memory.New(memory.Config{})
-	r := node(t, store.Registry, orderSchema)
+	types := eventTypes(t, newStore())
+	r := node(t, types, orderSchema)
 	reg := contact()
 	reg.Module, reg.DataSchema = "", json.RawMessage(`{"type":"object","additionalProperties":false,"properties":{"person":{"type":"string"},"email":{"type":"string"},"phone":{"type":"string"}}}`)
 	_, err := r.Register(t.Context(), reg, admin, registry.ProofRequest{})
@@ -458,7 +469,7 @@ func TestRegister_PersonalDataFindings(t *testing.T) {
 	require.Equal(t, map[string]string{
 		"/module": "event_type.module_missing", "/pii_fields/0/subject/path": "pii.subject_not_required", "/data_schema/properties/phone": "pii.undeclared",
 	}, got)
-	stored, _, err := store.Registry.EventTypes(t.Context(), "")
+	stored, _, err := types.EventTypes(t.Context(), "")
 	require.NoError(t, err)
 	require.Empty(t, stored)
 }
@@ -479,14 +490,14 @@ func TestRegisterBuiltIn_PersonalDataChanged(t *testing.T) {
 		"retention": {eventtype.Registration{PIIFields: declared, RetentionClass: eventtype.Regulatory}, false},
 		"same":      {eventtype.Registration{PIIFields: spaced}, true},
 	} {
-		store := memory.New(memory.Config{})
+		types := eventTypes(t, newStore())
 		c.stored.Type, c.stored.SchemaVersion, c.stored.Module, c.stored.DataSchema, c.stored.Active = "shop.order.placed", 1, "shop", json.RawMessage(schema), true
 		require.NoError(t, c.stored.Validate())
-		_, err := store.Registry.RegisterEventType(t.Context(), c.stored)
+		_, err := types.RegisterEventType(t.Context(), c.stored)
 		require.NoError(t, err)
 		catalog, err := module.Build(jsonschema.New(), personalModule{schema, declared})
 		require.NoError(t, err)
-		err = registry.New(store.Registry, jsonschema.New(), nil, catalog, testkit.NewClock(now)).RegisterBuiltIn(t.Context())
+		err = registry.New(types, jsonschema.New(), nil, catalog, testkit.NewClock(now)).RegisterBuiltIn(t.Context())
 		if c.same {
 			require.NoError(t, err, name)
 			continue

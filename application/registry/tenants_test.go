@@ -9,7 +9,6 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/jq"
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
-	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/registry"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -17,6 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 const globex = "globex"
@@ -43,8 +43,8 @@ func upcasting(r eventtype.Registration, program string) eventtype.Registration 
 // One tenant's administrator changes nothing of what another tenant reads or may append.
 func TestRegistry_Tenants(t *testing.T) {
 	t.Parallel()
-	store := memory.New(memory.Config{})
-	r, other := proposing(t, store.Registry), proposing(t, store.Registry)
+	types := eventTypes(t, newStore())
+	r, other := proposing(t, types), proposing(t, types)
 	require.NoError(t, r.RegisterBuiltIn(t.Context()))
 	wide := lead(1)
 	wide.DataSchema, wide.Examples = json.RawMessage(`{"type":"object","properties":{"ref":{"type":"string"}}}`), nil
@@ -98,14 +98,14 @@ func TestRegistry_Tenants(t *testing.T) {
 // A schema of one tenant that this release cannot compile holds up that tenant only.
 func TestRefreshAll_OneTenantBroken(t *testing.T) {
 	t.Parallel()
-	store := memory.New(memory.Config{})
+	types := eventTypes(t, newStore())
 	broken := lead(1)
 	broken.DataSchema = json.RawMessage(`{"type":"thing"}`)
 	for _, reg := range []eventtype.Registration{broken, of(globex, lead(1))} {
-		_, err := store.Registry.RegisterEventType(t.Context(), reg)
+		_, err := types.RegisterEventType(t.Context(), reg)
 		require.NoError(t, err)
 	}
-	r := node(t, store.Registry, orderSchema)
+	r := node(t, types, orderSchema)
 	require.NoError(t, r.RegisterBuiltIn(t.Context()), "a node starts")
 	require.Error(t, r.RefreshAll(t.Context()))
 	_, err := r.Lookup(t.Context(), globex, "crm.lead.won", 1)
@@ -117,12 +117,12 @@ func TestRefreshAll_OneTenantBroken(t *testing.T) {
 // Types of built-in modules are read-only for every tenant, also on a node without the module.
 func TestRegistry_BuiltInReadOnly(t *testing.T) {
 	t.Parallel()
-	store := memory.New(memory.Config{})
-	require.NoError(t, node(t, store.Registry, orderSchema).RegisterBuiltIn(t.Context()))
+	types := eventTypes(t, newStore())
+	require.NoError(t, node(t, types, orderSchema).RegisterBuiltIn(t.Context()))
 	without, err := module.Build(jsonschema.New())
 	require.NoError(t, err)
 	for name, r := range map[string]*registry.Registry{
-		"with the module": proposing(t, store.Registry), "without it": registry.New(store.Registry, jsonschema.New(), jq.New(), without, testkit.NewClock(now)),
+		"with the module": proposing(t, types), "without it": registry.New(types, jsonschema.New(), jq.New(), without, testkit.NewClock(now)),
 	} {
 		next := lead(2)
 		next.Type = "shop.order.placed"
@@ -145,9 +145,10 @@ func TestRegistry_BuiltInReadOnly(t *testing.T) {
 // Personal data of a type are those that its own tenant declares.
 func TestManifest_Tenants(t *testing.T) {
 	t.Parallel()
-	store := memory.New(memory.Config{})
-	require.NoError(t, store.Directory.Bootstrap(t.Context(), ports.Installation{LogName: "crm.example.org", Deployment: 1}))
-	r := node(t, store.Registry, orderSchema)
+	store := newStore()
+	types := eventTypes(t, store)
+	require.NoError(t, store.Directory.Bootstrap(t.Context(), ports.Installation{LogName: typestest.LogName, Deployment: 1}))
+	r := node(t, types, orderSchema)
 	r.SetLegalEntities(store.Directory)
 	plain := lead(1)
 	plain.Type = contact().Type
@@ -167,8 +168,8 @@ func TestManifest_Tenants(t *testing.T) {
 // What changes how others read, or what they may append, takes two persons.
 func TestConfirm(t *testing.T) {
 	t.Parallel()
-	store := memory.New(memory.Config{})
-	r := proposing(t, store.Registry)
+	types := eventTypes(t, newStore())
+	r := proposing(t, types)
 	_, err := r.Register(t.Context(), lead(1), admin, registry.ProofRequest{})
 	require.NoError(t, err)
 	service := event.Actor{Type: event.System, ID: "s-deployer"}

@@ -12,6 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/administration"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/registry"
@@ -69,7 +70,7 @@ func newStreamFixture(t *testing.T) *streamFixture {
 	require.NoError(t, err)
 	catalog, err := module.Build(jsonschema.New(), shopModule{}, streams.Module{})
 	require.NoError(t, err)
-	types := registry.New(r.store.Registry, jsonschema.New(), nil, catalog, clock)
+	types := registry.New(administration.NewEventTypes(r.store.Registry), jsonschema.New(), nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
 	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{BatchEvents: 3, EventBytes: 40 << 10, EntityRefs: 4, Tags: 3}})
 	r.appends = eventappend.NewService(eventappend.Config{Preparer: preparer, Appender: r.store.Appender, Events: r.store.Events, Idempotency: r.store.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour})

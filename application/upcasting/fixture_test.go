@@ -22,6 +22,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 // shopModule is a built-in module whose second version has an amount where the first had
@@ -71,7 +72,7 @@ func setup(t testing.TB) *upcastFixture {
 	catalog, err := module.Build(jsonschema.New(), shopModule{})
 	require.NoError(t, err)
 	b.catalog = catalog
-	b.types = registry.New(b.store.Registry, jsonschema.New(), jq.New(), catalog, clock)
+	b.types = registry.New(typestest.Memory(t, b.store, clock), jsonschema.New(), jq.New(), catalog, clock)
 	b.types.SetProver(upcasting.NewProver(b.store.Events, b.store.Directory, query.NewCursorSealer([]byte("key"))))
 	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))
 	b.service = upcasting.New(b.types)

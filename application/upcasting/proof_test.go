@@ -17,6 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 func (b *upcastFixture) check(r eventtype.Registration, p registry.ProofRequest) registry.Assessment {
@@ -224,7 +225,7 @@ func TestUpcast_UncompilableProgram(t *testing.T) {
 	require.NoError(t, b.append(0, lead, 1, `{"size":1}`))
 	b.register(version(2, leadV2, from(1, rename)))
 
-	older := registry.New(b.store.Registry, jsonschema.New(), jq.NewWithLimits(jq.Limits{}), b.catalog, b.clock)
+	older := registry.New(typestest.Memory(t, b.store, b.clock), jsonschema.New(), jq.NewWithLimits(jq.Limits{}), b.catalog, b.clock)
 	require.NoError(t, older.Refresh(t.Context(), acme))
 	_, err := older.Lookup(t.Context(), "", "shop.order.placed", 2)
 	require.NoError(t, err)

@@ -21,6 +21,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 const (
@@ -394,7 +395,7 @@ func TestUpcast_RefreshesUnknownVersions(t *testing.T) {
 	t.Parallel()
 	b := setup(t)
 	b.register(version(1, leadV1))
-	behind := registry.New(b.store.Registry, jsonschema.New(), jq.New(), b.catalog, b.clock)
+	behind := registry.New(typestest.Memory(t, b.store, b.clock), jsonschema.New(), jq.New(), b.catalog, b.clock)
 	require.NoError(t, behind.Refresh(t.Context(), acme))
 	require.NoError(t, b.append(0, lead, 1, `{"size":1}`))
 	b.register(version(2, leadV2, from(1, rename)))

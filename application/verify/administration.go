@@ -20,6 +20,7 @@ type comparison interface {
 func comparisons() []comparison {
 	return []comparison{
 		legalEntities{},
+		&eventTypes{listed: map[registryVersion]listedVersion{}},
 		webhooks{},
 	}
 }

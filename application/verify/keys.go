@@ -10,6 +10,7 @@ import (
 	"hash/maphash"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
@@ -70,20 +71,58 @@ type keyTypes struct {
 	known map[string]bool
 }
 
+// readKeyTypes reads the types of a tenant: the built-in ones, those of the registry that an
+// earlier release left, and those that the administrative log registered.
 func readKeyTypes(ctx context.Context, store Store, tenantID string) (keyTypes, error) {
 	t := keyTypes{names: map[int32]string{}, rules: map[registryVersion][]eventtype.BusinessKeyRule{}, known: map[string]bool{}}
 	for _, of := range []string{"", tenantID} {
-		types, _, err := store.EventTypes(ctx, of)
+		record, err := store.RegistryRecord(ctx, of)
 		if err != nil {
 			return t, err
 		}
-		for i := range types {
-			r := &types[i]
-			t.names[r.Number], t.known[r.Type] = r.Type, true
-			t.rules[registryVersion{r.Type, r.SchemaVersion}] = r.BusinessKeys
+		for i := range record.Versions {
+			t.add(record.Versions[i].Document)
 		}
 	}
-	return t, nil
+	logs, err := store.AdministrativeLogs(ctx, tenantID)
+	if err != nil {
+		return t, err
+	}
+	for _, log := range logs {
+		if err := t.addRegistered(ctx, store, log.Partition); err != nil {
+			return t, err
+		}
+	}
+	numbers, err := store.EventTypeNumbers(ctx, slices.Sorted(maps.Keys(t.known)))
+	for name, n := range numbers {
+		t.names[n.Number] = name
+	}
+	return t, err
+}
+
+// addRegistered adds the types that the events of an administrative log register.
+func (t *keyTypes) addRegistered(ctx context.Context, store Store, p event.PartitionID) error {
+	for page := range readAhead(ctx, store, p, 0) {
+		for i := range page.events {
+			e := &page.events[i]
+			var registered changedVersion
+			if strings.HasPrefix(e.Type, eventTypePrefix) && e.Payload != nil && decodeData(e, &registered) {
+				t.add([]byte(registered.Document))
+			}
+		}
+		if page.err != nil {
+			return page.err
+		}
+	}
+	return ctx.Err()
+}
+
+// add adds a version. A document that cannot be read has a finding of its own.
+func (t *keyTypes) add(document []byte) {
+	if r, err := eventtype.ParseDocument(document); err == nil {
+		t.known[r.Type] = true
+		t.rules[registryVersion{r.Type, r.SchemaVersion}] = r.BusinessKeys
+	}
 }
 
 // name is the text that stands for an event type in the rows of the key index: its name, or ""

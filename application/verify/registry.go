@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -39,9 +40,13 @@ type registryVersion struct {
 	version uint32
 }
 
-// Registries recomputes the chain of all changes of the event types for every registry, and
-// compares the registered versions with it: every version must exist as it was registered, and no
-// other. A registry that has an exported head and no changes has a report too.
+func (v registryVersion) compare(other registryVersion) int {
+	return cmp.Or(cmp.Compare(v.name, other.name), cmp.Compare(v.version, other.version))
+}
+
+// Registries recomputes the chains of changes that earlier releases left, and compares the
+// versions that they registered: every version must exist as it was registered, and no other, but
+// for the built-in ones that Run compares with the administrative logs. A registry that has an exported head and no changes has a report too.
 func Registries(ctx context.Context, store ports.RegistryAudit, options ...Option) ([]RegistryReport, error) {
 	records, err := store.RegistryRecords(ctx)
 	if err != nil {
@@ -123,8 +128,11 @@ func (r *RegistryReport) compare(record ports.RegistryRecord, registered map[reg
 		c := registered[registryVersion{v.Type, v.SchemaVersion}]
 		delete(registered, registryVersion{v.Type, v.SchemaVersion})
 		switch {
-		case c == nil:
+		case c == nil && record.TenantID != "":
 			r.add(RegistrationMismatch, 0, "%s version %d is there, and no change registered it", v.Type, v.SchemaVersion)
+		case c == nil && v.Altered:
+			r.add(RegistrationMismatch, 0, "%s version %d is not as a release registers it", v.Type, v.SchemaVersion)
+		case c == nil:
 		case v.Altered || v.Digest != c.Digest || v.By != c.Actor || !v.At.Equal(c.At):
 			r.add(RegistrationMismatch, c.Number, "%s version %d is not as it was registered", v.Type, v.SchemaVersion)
 		}

@@ -2,6 +2,7 @@ package verify_test
 
 import (
 	"context"
+	"crypto/sha256"
 	"slices"
 	"strings"
 	"testing"
@@ -9,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -23,24 +23,23 @@ func (r record) RegistryRecords(context.Context) ([]ports.RegistryRecord, error)
 	return []ports.RegistryRecord{ports.RegistryRecord(r)}, nil
 }
 
-// registered makes a tenant's registry of three changes: a type, its second version, and the
-// proposal to deprecate both.
+// registered is a tenant's registry of an earlier release with three changes: a type, its second
+// version, and the proposal to deprecate both.
 func registered(t *testing.T) record {
 	t.Helper()
-	store := memory.New(memory.Config{LogName: logName})
+	r := record{TenantID: "acme", Generation: 3}
 	for v := range uint32(2) {
-		_, err := store.Registry.RegisterEventType(t.Context(), eventtype.Registration{
-			TenantID: "acme", Type: "crm.lead.won", SchemaVersion: v + 1, Module: "crm", DataSchema: []byte(`{"type":"object"}`), RetentionClass: eventtype.Standard, Active: true, RegisteredBy: "p-1",
-		})
-		require.NoError(t, err)
+		document := []byte{byte(v)}
+		c := eventtype.Change{Number: int64(v) + 1, Action: eventtype.ActionRegistered, Type: "crm.lead.won", SchemaVersion: v + 1, Digest: sha256.Sum256(document), Actor: "p-1", At: start}
+		r.Changes = append(r.Changes, c)
+		r.Versions = append(r.Versions, ports.StoredVersion{Type: c.Type, SchemaVersion: c.SchemaVersion, Document: document, Digest: c.Digest, By: c.Actor, At: c.At})
 	}
-	_, err := store.Registry.ChangeEventType(t.Context(), eventtype.Change{TenantID: "acme", Action: eventtype.ActionDeprecationProposed, Type: "crm.lead.won", Actor: "p-2", Reason: "superseded"})
-	require.NoError(t, err)
-	out, err := store.Registry.RegistryRecords(t.Context())
-	require.NoError(t, err)
-	require.Len(t, out, 1)
-	require.Len(t, out[0].Changes, 4)
-	return record(out[0])
+	for _, c := range slices.Clone(r.Changes) {
+		c.Number, c.Action, c.Actor, c.Reason = 3, eventtype.ActionDeprecationProposed, "p-2", "superseded"
+		r.Changes = append(r.Changes, c)
+	}
+	r.link()
+	return r
 }
 
 // link recomputes the chain, as an attacker would who can write to the database.
@@ -168,7 +167,7 @@ func TestRegistry_Tampering(t *testing.T) {
 
 func TestRegistry_FindingsLimit(t *testing.T) {
 	t.Parallel()
-	var r record
+	r := record{TenantID: "acme"}
 	for i := range verify.MaxFindings + 5 {
 		r.Versions = append(r.Versions, ports.StoredVersion{Type: "crm.lead.lost", SchemaVersion: uint32(i + 1)})
 	}

@@ -7,7 +7,6 @@ import (
 	"math"
 
 	"github.com/erpbackbone/backbone/domain/event"
-	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
@@ -20,8 +19,10 @@ type Store interface {
 	ports.IntentAudit
 	ports.LegalEntities
 	ports.Installations
-	// EventTypes lists the registered event types of a tenant; "" those of the built-in modules.
-	EventTypes(ctx context.Context, tenantID string) ([]eventtype.Registration, int64, error)
+	// RegistryRecord reads one registry of event types as it is stored.
+	RegistryRecord(ctx context.Context, tenantID string) (ports.RegistryRecord, error)
+	// EventTypeNumbers returns the numbers of the types that have one.
+	EventTypeNumbers(ctx context.Context, names []string) (map[string]ports.EventTypeName, error)
 	Head(ctx context.Context, p event.PartitionID) (ports.Head, error)
 	// Subscriptions and WebhookEndpoints list the rows of a tenant.
 	Subscriptions(ctx context.Context, tenantID string) ([]subscription.Subscription, error)

@@ -35,6 +35,7 @@ type tamperedLog struct {
 	*memory.Appender
 	*memory.SubscriptionStore
 	*memory.Webhooks
+	*memory.Registry
 	clock  *testkit.Clock
 	ids    *system.IDs
 	tamper func(p event.PartitionID, events []event.Recorded) []event.Recorded // of a whole partition
@@ -58,7 +59,7 @@ func newVault() *tamperedLog {
 }
 
 func vaultOn(d *memory.Database) *tamperedLog {
-	return &tamperedLog{Audit: d.Audit, EventReader: d.Events, Intents: d.Intents, Directory: d.Directory, Appender: d.Appender, SubscriptionStore: d.Subscriptions, Webhooks: d.Webhooks}
+	return &tamperedLog{Audit: d.Audit, EventReader: d.Events, Intents: d.Intents, Directory: d.Directory, Appender: d.Appender, Registry: d.Registry, SubscriptionStore: d.Subscriptions, Webhooks: d.Webhooks}
 }
 
 func (v *tamperedLog) entity(t *testing.T, code string, events int) ports.LegalEntity {
@@ -154,8 +155,27 @@ func (v *tamperedLog) StreamRows(ctx context.Context, p event.PartitionID, strea
 	return out, nil
 }
 
-func (v *tamperedLog) EventTypes(context.Context, string) ([]eventtype.Registration, int64, error) {
-	return v.types, 0, nil
+func (v *tamperedLog) RegistryRecord(_ context.Context, tenantID string) (ports.RegistryRecord, error) {
+	record := ports.RegistryRecord{TenantID: tenantID}
+	if tenantID != "" {
+		return record, nil
+	}
+	for i := range v.types {
+		document, err := v.types[i].Document()
+		if err != nil {
+			return record, err
+		}
+		record.Versions = append(record.Versions, ports.StoredVersion{Type: v.types[i].Type, SchemaVersion: v.types[i].SchemaVersion, Document: document})
+	}
+	return record, nil
+}
+
+func (v *tamperedLog) EventTypeNumbers(context.Context, []string) (map[string]ports.EventTypeName, error) {
+	numbers := map[string]ports.EventTypeName{}
+	for i := range v.types {
+		numbers[v.types[i].Type] = ports.EventTypeName{Number: v.types[i].Number}
+	}
+	return numbers, nil
 }
 
 func (v *tamperedLog) EventKeys(_ context.Context, _ event.PartitionID, from, through event.Sequence) iter.Seq2[ports.EventKey, error] {

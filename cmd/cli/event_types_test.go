@@ -32,6 +32,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 // toy is a built-in module with one type.
@@ -60,7 +61,7 @@ func newTerminal(t *testing.T, roles ...string) *terminal {
 	}
 	engine, err := opa.New(policies, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout(time.Minute))
 	require.NoError(t, err)
-	types := registry.New(store.Registry, schemas, jq.New(), catalog, clock)
+	types := registry.New(typestest.Memory(t, store, clock), schemas, jq.New(), catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	who := tenancy.New(tenancy.Config{LegalEntities: store.Directory, Principals: &testkit.Principals{}, Policies: engine, Owner: catalog.Owner, Roles: catalog.RoleNames(), Clock: clock, IDs: ids})
 	token, err := who.Enroll(ctx, ports.Principal{TenantID: "demo", PersonID: "p-1", PrincipalID: "l-1", ActorType: event.Human, Roles: roles})

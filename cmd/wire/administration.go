@@ -23,6 +23,7 @@ func (a *App) composeAdministration(ctx context.Context, clock ports.Clock) erro
 		Adoptions: []administration.Adoption{administration.AdoptWebhooks(a.Store.Webhooks.FormerHosts, formerWebhooks(a.Store))},
 	})
 	a.Principals = administration.NewPrincipals(a.administration, a.Store.Audit, a.Store.Events)
+	a.eventTypes.SetLog(a.administration, a.Store.Audit, a.Store.Events, a.Catalog.EventTypes)
 	return a.administration.BeginAll(ctx)
 }
 

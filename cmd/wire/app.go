@@ -107,6 +107,7 @@ type App struct {
 	metrics    *prometheus.Metrics
 	expiry     *pipeline.Expiry
 	appends    *eventappend.Service
+	eventTypes *administration.EventTypes
 	streams    *streams.Service
 	entities   *entities.Service
 	snapshots  *streams.SnapshotService
@@ -223,7 +224,8 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return fmt.Errorf("policies: %w", err)
 	}
 	c := a.config
-	a.Registry = registry.New(a.Store.Registry, schemas, jq.New(), a.Catalog, clock)
+	a.eventTypes = administration.NewEventTypes(a.Store.Registry)
+	a.Registry = registry.New(a.eventTypes, schemas, jq.New(), a.Catalog, clock)
 	a.Registry.SetLegalEntities(a.Store.Directory)
 	a.Upcaster = upcasting.New(a.Registry)
 	if err := a.Registry.RegisterBuiltIn(ctx); err != nil {

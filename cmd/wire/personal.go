@@ -96,7 +96,7 @@ func (a *App) prepareNewTenant() {
 // addErasures composes the erasure worker and its service from the parts of the App.
 func (p *personal) addErasures(a *App, journal ports.AdministrativeLog, clock ports.Clock, ids ports.IDSource) (err error) {
 	config := erasure.Config{
-		Journal: journal, Register: p.Erasures, Records: a.Store.PersonalRecords, Intents: a.Store.Intents, Streams: a.Store.Events, LegalEntities: a.Store.Directory, Types: a.Store.Registry,
+		Journal: journal, Register: p.Erasures, Records: a.Store.PersonalRecords, Intents: a.Store.Intents, Streams: a.Store.Events, LegalEntities: a.Store.Directory, Types: a.eventTypes,
 		Copies: a.targets, Announcer: announcer{a.appends, eraserActor, "erasure"}, Opener: a.vault, Chains: chains{a.Store},
 		Notes: p.signer, Exports: p.Exports, Gate: p.Gate, Clock: clock, IDs: ids, Logger: a.logger, Observer: a.metrics, Poll: a.config.Erasure.Poll,
 		KeyDeletion: time.Duration(a.config.Rotation.DeletionDays) * 24 * time.Hour, RotatedByHand: a.config.Rotation.At == "",

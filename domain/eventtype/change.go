@@ -7,6 +7,7 @@ import (
 	"encoding/json"
 	"time"
 
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
@@ -41,9 +42,12 @@ type Change struct {
 	// Digest is the SHA-256 of the version's document as it is stored.
 	Digest [sha256.Size]byte
 	Actor  string // person id, or ModuleActor
+	// By is the actor in a request; Actor is its id.
+	By     event.Actor
 	Reason string // no personal data
 	At     time.Time
-	// Checksum is the change's link in the chain of its registry: see ChainChecksum.
+	// Checksum is that of the change's event, or for a change from before the administrative log
+	// its link in the chain of its registry: see ChainChecksum. Zero for a built-in version.
 	Checksum [sha256.Size]byte
 }
 
@@ -52,6 +56,14 @@ func ModuleActor(name string) string { return "module:" + name }
 
 // MaxReasonBytes bounds the reason of a change.
 const MaxReasonBytes = 1000
+
+// ParseDocument reads a registration out of the document that Document made of it.
+func ParseDocument(document []byte) (r Registration, err error) {
+	if err := json.Unmarshal(document, &r); err != nil {
+		return r, fault.New(fault.Internal, "store.failed", "a registration cannot be decoded; report this").WithCause(err)
+	}
+	return r, nil
+}
 
 // Document is the registration as stored, without the members that the registry sets. The
 // bytes of schemas and examples are not changed. Fault
@@ -99,6 +111,11 @@ func (r *Registration) State() State {
 // Duplicate is the fault for a version that is registered, proposed or rejected already.
 func Duplicate(name string, version uint32) *fault.Error {
 	return fault.New(fault.Conflict, "event_type.duplicate", "version %d of event type %q is registered already; register the next version", version, name)
+}
+
+// TooLarge is the fault for a registration that no event can hold.
+func TooLarge() *fault.Error {
+	return fault.New(fault.TooLarge, "event_type.too_large", "a registration must fit in one event; shorten its schema, its description or its examples")
 }
 
 // NameTaken is the fault for a type whose name the shared registry has, or, for the shared

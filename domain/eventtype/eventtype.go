@@ -15,6 +15,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
@@ -83,6 +84,8 @@ type Registration struct {
 	Proposal     *Change   `json:"-"` // that waits for a second person; nil: none
 	RegisteredAt time.Time `json:"registered_at"`
 	RegisteredBy string    `json:"registered_by"`
+
+	By event.Actor `json:"-"` // who registers it, in a request; RegisteredBy is its id
 }
 
 // typeName is two or three lower-case parts: module.entity.action.

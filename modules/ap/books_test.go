@@ -16,6 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/opa"
+	"github.com/erpbackbone/backbone/application/administration"
 	appendevents "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/pipeline"
@@ -80,7 +81,7 @@ func newBooks(tb testing.TB) *books {
 	store := memory.New(memory.Config{Clock: clock, LogName: "test", Keys: keys})
 	entity, err := store.Directory.CreateLegalEntity(tb.Context(), ports.LegalEntity{TenantID: "t", Code: "DEMF", Name: "Demo", TimeZone: "Europe/Berlin", Status: "active"})
 	require.NoError(tb, err)
-	types := registry.New(store.Registry, jsonschema.New(), nil, catalog, clock)
+	types := registry.New(administration.NewEventTypes(store.Registry), jsonschema.New(), nil, catalog, clock)
 	require.NoError(tb, types.RegisterBuiltIn(tb.Context()))
 	source := &ids{entropy: ulid.Monotonic(rand.New(rand.NewSource(1)), 0)}
 	preparer := appendevents.NewPreparer(appendevents.PreparerConfig{Types: types, IDs: source, Limits: appendevents.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}, Sealer: keys})

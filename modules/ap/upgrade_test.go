@@ -8,6 +8,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/application/administration"
 	"github.com/erpbackbone/backbone/application/registry"
 	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/test/moduletest"
@@ -34,7 +35,7 @@ func TestUpgradeOfRegisteredTypes(t *testing.T) {
 	}
 	require.Equal(t, 33, len(before))
 	for range 2 { // the first start, and the next one
-		types := registry.New(store.Registry, jsonschema.New(), nil, catalog, testkit.NewClock(b.clock.Now()))
+		types := registry.New(administration.NewEventTypes(store.Registry), jsonschema.New(), nil, catalog, testkit.NewClock(b.clock.Now()))
 		require.NoError(t, types.RegisterBuiltIn(t.Context()))
 		for name, schema := range before {
 			first, err := types.Lookup(t.Context(), "", name, 1)
@@ -46,7 +47,7 @@ func TestUpgradeOfRegisteredTypes(t *testing.T) {
 		require.NoError(t, err)
 		require.EqualValues(t, 2, newest.SchemaVersion)
 		require.False(t, newest.Manifest.Empty())
-		stored, _, err := store.Registry.EventTypes(t.Context(), "")
+		stored, _, err := store.Registry.SharedEventTypes(t.Context())
 		require.NoError(t, err)
 		require.Equal(t, len(catalog.EventTypes), len(stored))
 	}

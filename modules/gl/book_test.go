@@ -15,6 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/opa"
+	"github.com/erpbackbone/backbone/application/administration"
 	appendpkg "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/pipeline"
@@ -59,7 +60,7 @@ func newUnconfiguredLedger(t testing.TB) *ledgerFixture {
 	policies, err := opa.New(catalog.Policies, opa.WithTimeout(time.Minute)) // a busy machine decides as an idle one
 	require.NoError(t, err)
 	store := memory.New(memory.Config{Clock: clock, LogName: "test.example"})
-	types := registry.New(store.Registry, schemas, nil, catalog, clock)
+	types := registry.New(administration.NewEventTypes(store.Registry), schemas, nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
 	entity, err := store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "demo", Code: "USMF", Name: "USMF", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)

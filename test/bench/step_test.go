@@ -13,6 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/opa"
 	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/administration"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/pipeline"
@@ -46,7 +47,7 @@ func newPipeline(b *testing.B) *pipelineFixture {
 	policies, err := opa.New(catalog.Policies)
 	require.NoError(b, err)
 	store := memory.New(memory.Config{Clock: clock, LogName: logName})
-	types := registry.New(store.Registry, schemas, nil, catalog, clock)
+	types := registry.New(administration.NewEventTypes(store.Registry), schemas, nil, catalog, clock)
 	require.NoError(b, types.RegisterBuiltIn(b.Context()))
 	p := &pipelineFixture{}
 	p.preparer = eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{

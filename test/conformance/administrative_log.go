@@ -32,7 +32,7 @@ func NewAdministrativeLog(clock ports.Clock, adoptions ...administration.Adoptio
 	if err != nil {
 		return nil, err
 	}
-	types := registry.New(d.Registry, schemas, nil, catalog, clock)
+	types := registry.New(administration.NewEventTypes(d.Registry), schemas, nil, catalog, clock)
 	if err := types.RegisterBuiltIn(context.Background()); err != nil {
 		return nil, err
 	}

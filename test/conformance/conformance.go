@@ -15,6 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 // Store is what RunEventStore checks: the log, its directories and registry, and its read models.
@@ -34,7 +35,7 @@ type Store interface {
 	ports.ChainReader
 	ports.LegalEntities
 	ports.Installations
-	ports.EventTypes
+	ports.SharedEventTypes
 	ports.RegistryAudit
 	ports.Projections
 	ports.ProjectionRegister
@@ -150,6 +151,7 @@ type suite struct {
 	keys      *KeyRegister
 	leases    ports.Leases
 	ids       *idSource
+	types     ports.EventTypes // of tenants, over the administrative logs
 	opened    eventtype.Registration
 	changed   eventtype.Registration
 	closed    eventtype.Registration
@@ -165,10 +167,17 @@ func newSuite(t *testing.T, h EventStoreHarness) *suite {
 	s.readModel, s.keys, s.leases = h.ReadModel(t, s.store), h.Keys(t, s.store), h.Leases(s.store)
 	ctx := context.Background()
 	require.NoError(t, s.store.Bootstrap(ctx, ports.Installation{LogName: LogName, Deployment: Deployment, CreatedAt: clock.Now()}))
+	s.types = s.newTypes(t)
 	s.opened = s.register(t, "conformance.case.opened")
 	s.changed = s.register(t, "conformance.case.changed")
 	s.closed = s.register(t, "conformance.case.closed")
 	return s
+}
+
+// newTypes makes the registries of another node.
+func (s *suite) newTypes(t *testing.T) ports.EventTypes {
+	t.Helper()
+	return typestest.New(t, typestest.Store{Appender: s.store, Events: s.store, Idempotency: s.store, Entities: s.store, Chains: s.store, Types: s.store}, LogName, s.clock)
 }
 
 func (s *suite) register(t *testing.T, name string) eventtype.Registration {

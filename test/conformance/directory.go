@@ -143,11 +143,11 @@ var registryPromises = []promise{
 
 func generation(t *testing.T, s *suite) {
 	ctx := context.Background()
-	before := s.generation(t, "")
+	before := s.generation(t)
 	s.register(t, "conformance.generation.grew")
-	after := s.generation(t, "")
+	after := s.generation(t)
 	require.Greater(t, after, before)
-	_, listed, err := s.store.EventTypes(ctx, "")
+	_, listed, err := s.store.SharedEventTypes(ctx)
 	require.NoError(t, err)
 	require.Equal(t, after, listed)
 }
@@ -155,10 +155,10 @@ func generation(t *testing.T, s *suite) {
 func typeOnce(t *testing.T, s *suite) {
 	ctx := context.Background()
 	s.register(t, "conformance.once.registered")
-	before := s.generation(t, "")
+	before := s.generation(t)
 	_, err := s.store.RegisterEventType(ctx, registration("conformance.once.registered", 1, s.clock.Now()))
 	require.Equal(t, "event_type.duplicate", fault.CodeOf(err))
-	after := s.generation(t, "")
+	after := s.generation(t)
 	require.Equal(t, before, after, "a refused registration is no change")
 }
 
@@ -169,7 +169,7 @@ func typeNumber(t *testing.T, s *suite) {
 	require.Equal(t, first.Number, second.Number)
 	require.NotZero(t, first.Number)
 	numbers := map[int32]string{}
-	types, _, err := s.store.EventTypes(context.Background(), "")
+	types, _, err := s.store.SharedEventTypes(context.Background())
 	require.NoError(t, err)
 	for _, r := range types {
 		if name, taken := numbers[r.Number]; taken {
@@ -187,7 +187,7 @@ func registrationFields(t *testing.T, s *suite) {
 	want.BusinessKeys = []eventtype.BusinessKeyRule{{Name: "invoice", Fields: []string{"vendor", "number"}, Normalise: eventtype.NormaliseDocumentNumber, Document: "id"}}
 	given, err := s.store.RegisterEventType(context.Background(), want)
 	require.NoError(t, err)
-	types, _, err := s.store.EventTypes(context.Background(), "")
+	types, _, err := s.store.SharedEventTypes(context.Background())
 	require.NoError(t, err)
 	for _, got := range types {
 		if got.Type != want.Type {

@@ -17,51 +17,58 @@ import (
 var historyPromises = []promise{
 	{"registration at another generation is refused", registeredAt},
 	{"every change of a type is in its history", typeHistory},
-	{"changes of the registry form a chain", typeChain},
+	{"built-in versions are read as they were registered", registryRecord},
 	{"change without a difference is not recorded", unchangedType},
 	{"deprecated version is not active", deprecatedType},
 	{"tenants have registries of their own", tenantTypes},
 	{"name is the shared registry's or the tenants'", typeNameTaken},
+	{"name registered for both at once is taken by one", typeNameRace},
 	{"proposed change takes effect once a second person confirms it", proposedChange},
 	{"proposed version is withheld until a second person confirms it", proposedVersion},
 	{"confirmed and rejected at once, a proposal has one outcome", proposalRace},
+	{"version registered by several nodes at once is registered once", registrationRace},
+}
+
+// own is a registration of a tenant.
+func (s *suite) own(tenantID, name string, version uint32) eventtype.Registration {
+	r := registration(name, version, s.clock.Now())
+	r.TenantID = tenantID
+	return r
 }
 
 func registeredAt(t *testing.T, s *suite) {
-	ctx := context.Background()
-	before := s.generation(t, "")
-	_, err := s.store.RegisterEventTypeAt(ctx, registration("conformance.at.registered", 1, s.clock.Now()), before+1)
+	ctx, tenant := context.Background(), s.unique("tenant")
+	r := s.own(tenant, "conformance.at.registered", 1)
+	_, err := s.types.RegisterEventTypeAt(ctx, r, 1)
 	require.Equal(t, "event_type.registry_moved", fault.CodeOf(err))
-	after := s.generation(t, "")
-	require.Equal(t, before, after)
-	got, err := s.store.EventTypeHistory(ctx, "", "conformance.at.registered")
+	require.Zero(t, s.ownGeneration(t, tenant))
+	got, err := s.types.EventTypeHistory(ctx, tenant, r.Type)
 	require.NoError(t, err)
 	require.NotNil(t, got)
 	require.Empty(t, got, "nothing was written")
-	_, err = s.store.RegisterEventTypeAt(ctx, registration("conformance.at.registered", 1, s.clock.Now()), after)
+	_, err = s.types.RegisterEventTypeAt(ctx, r, 0)
 	require.NoError(t, err)
 }
 
 func typeHistory(t *testing.T, s *suite) {
-	ctx, name := context.Background(), "conformance.history.kept"
+	ctx, name, tenant := context.Background(), "conformance.history.kept", s.unique("tenant")
 	var digests [2][sha256.Size]byte
 	for v := range uint32(2) {
-		r := registration(name, v+1, s.clock.Now())
+		r := s.own(tenant, name, v+1)
 		document, err := r.Document()
 		require.NoError(t, err)
 		digests[v] = sha256.Sum256(document)
-		_, err = s.store.RegisterEventType(ctx, r)
+		_, err = s.types.RegisterEventType(ctx, r)
 		require.NoError(t, err)
 	}
-	one := s.agree(t, eventtype.Change{Action: eventtype.ActionDeprecationProposed, Type: name, SchemaVersion: 1, Actor: "p-1", Reason: "superseded"})
+	one := s.agree(t, eventtype.Change{TenantID: tenant, Action: eventtype.ActionDeprecationProposed, Type: name, SchemaVersion: 1, Actor: "p-1", Reason: "superseded"})
 	require.Len(t, one, 1)
-	both := s.agree(t, eventtype.Change{Action: eventtype.ActionDeprecationProposed, Type: name, Actor: "p-2"})
+	both := s.agree(t, eventtype.Change{TenantID: tenant, Action: eventtype.ActionDeprecationProposed, Type: name, Actor: "p-2"})
 	require.Len(t, both, 1, "version 1 was deprecated already")
-	back := s.agree(t, eventtype.Change{Action: eventtype.ActionReactivationProposed, Type: name, Actor: "p-3"})
+	back := s.agree(t, eventtype.Change{TenantID: tenant, Action: eventtype.ActionReactivationProposed, Type: name, Actor: "p-3"})
 	require.Len(t, back, 2)
-	require.Equal(t, back[0].Number, back[1].Number, "one request is one change")
 
-	got, err := s.store.EventTypeHistory(ctx, "", name)
+	got, err := s.types.EventTypeHistory(ctx, tenant, name)
 	require.NoError(t, err)
 	type row struct {
 		action  eventtype.Action
@@ -75,9 +82,8 @@ func typeHistory(t *testing.T, s *suite) {
 		rows[i] = row{c.Action, c.SchemaVersion, c.Actor, c.Reason, c.Digest}
 		require.Equal(t, name, c.Type)
 		require.False(t, c.At.IsZero())
-		if i > 0 {
-			require.GreaterOrEqual(t, c.Number, got[i-1].Number)
-		}
+		require.NotZero(t, c.Checksum, "of its event")
+		require.EqualValues(t, i+1, c.Number)
 	}
 	require.Equal(t, []row{
 		{eventtype.ActionRegistered, 1, "suite", "", digests[0]},
@@ -91,48 +97,42 @@ func typeHistory(t *testing.T, s *suite) {
 		{eventtype.ActionReactivated, 1, "second", "", digests[0]},
 		{eventtype.ActionReactivated, 2, "second", "", digests[1]},
 	}, rows)
-	generation := s.generation(t, "")
-	require.LessOrEqual(t, got[9].Number, generation, "a change's number is the generation it made")
+	require.EqualValues(t, 10, s.ownGeneration(t, tenant), "the number of the last change")
 }
 
-// generation is that of a registry.
-func (s *suite) generation(t *testing.T, tenantID string) int64 {
+// generation is that of the shared registry.
+func (s *suite) generation(t *testing.T) int64 {
 	t.Helper()
-	all, err := s.store.EventTypeGenerations(context.Background())
+	generation, err := s.store.SharedGeneration(context.Background())
+	require.NoError(t, err)
+	return generation
+}
+
+// ownGeneration is that of the registry of a tenant.
+func (s *suite) ownGeneration(t *testing.T, tenantID string) int64 {
+	t.Helper()
+	all, err := s.types.EventTypeGenerations(context.Background())
 	require.NoError(t, err)
 	return all[tenantID]
-}
-
-// record is what verification reads of a registry.
-func (s *suite) record(t *testing.T, tenantID string) ports.RegistryRecord {
-	t.Helper()
-	all, err := s.store.RegistryRecords(context.Background())
-	require.NoError(t, err)
-	for _, r := range all {
-		if r.TenantID == tenantID {
-			return r
-		}
-	}
-	return ports.RegistryRecord{}
 }
 
 // agree proposes a change and confirms it as another person.
 func (s *suite) agree(t *testing.T, c eventtype.Change) []eventtype.Change {
 	t.Helper()
 	c.At = s.clock.Now()
-	_, err := s.store.ChangeEventType(context.Background(), c)
+	_, err := s.types.ChangeEventType(context.Background(), c)
 	require.NoError(t, err)
 	c.Action, c.Actor = c.Action.Confirmation(), "second"
-	made, err := s.store.ChangeEventType(context.Background(), c)
+	made, err := s.types.ChangeEventType(context.Background(), c)
 	require.NoError(t, err)
 	return made
 }
 
-// typeChain expects one chain of all changes, also of concurrent ones, and the versions whose
-// digests are in it: verification relies on both.
-func typeChain(t *testing.T, s *suite) {
+// registryRecord expects the built-in versions with the digests of their documents, also when
+// they are registered concurrently: verification relies on them.
+func registryRecord(t *testing.T, s *suite) {
 	ctx := context.Background()
-	names := []string{"conformance.chain.first", "conformance.chain.second", "conformance.chain.third"}
+	names := []string{"conformance.record.first", "conformance.record.second", "conformance.record.third"}
 	var writers errgroup.Group
 	for _, name := range names {
 		writers.Go(func() error {
@@ -141,73 +141,66 @@ func typeChain(t *testing.T, s *suite) {
 					return err
 				}
 			}
-			_, err := s.store.ChangeEventType(ctx, eventtype.Change{Action: eventtype.ActionDeprecationProposed, Type: name, Actor: "p-1", Reason: "superseded", At: s.clock.Now()})
-			return err
+			return nil
 		})
 	}
 	require.NoError(t, writers.Wait())
-	got := s.record(t, "")
-	link := eventtype.ChainStart("")
-	number := int64(0)
-	for i := range got.Changes {
-		c := &got.Changes[i]
-		require.True(t, c.Number == number || c.Number == number+1, "%d after %d", c.Number, number)
-		link, number = c.ChainChecksum(link), c.Number
-		require.Equal(t, link, c.Checksum, "change %d of %s", c.Number, c.Type)
-	}
-	require.GreaterOrEqual(t, got.Generation, number, "concurrent tests may change it")
-	for _, name := range names {
-		history, err := s.store.EventTypeHistory(ctx, "", name)
-		require.NoError(t, err)
-		require.Len(t, history, 6)
-		for _, c := range history {
-			require.Contains(t, got.Changes, c)
-		}
-	}
+	all, err := s.store.RegistryRecords(ctx)
+	require.NoError(t, err)
+	got, err := s.store.RegistryRecord(ctx, "")
+	require.NoError(t, err)
+	require.Equal(t, all[0], got)
+	require.Empty(t, got.Changes, "no chain is continued")
 	versions := 0
 	for _, v := range got.Versions {
 		if slices.Contains(names, v.Type) {
 			document, err := registration(v.Type, v.SchemaVersion, s.clock.Now()).Document()
 			require.NoError(t, err)
 			require.Equal(t, sha256.Sum256(document), v.Digest)
+			require.Equal(t, string(document), string(v.Document))
 			require.Equal(t, "suite", v.By)
 			require.False(t, v.Altered)
 			versions++
 		}
 	}
 	require.Equal(t, 9, versions)
+	none, err := s.store.RegistryRecord(ctx, s.unique("tenant"))
+	require.NoError(t, err)
+	require.Empty(t, none.Versions)
+	history, err := s.types.EventTypeHistory(ctx, "", names[0])
+	require.NoError(t, err)
+	require.Len(t, history, 3)
+	require.Equal(t, eventtype.ActionRegistered, history[0].Action)
 }
 
 func unchangedType(t *testing.T, s *suite) {
-	ctx, name := context.Background(), "conformance.unchanged.kept"
-	s.register(t, name)
-	before := s.generation(t, "")
-	got, err := s.store.ChangeEventType(ctx, eventtype.Change{Action: eventtype.ActionReactivationProposed, Type: name, Actor: "p-1"})
+	ctx, name, tenant := context.Background(), "conformance.unchanged.kept", s.unique("tenant")
+	_, err := s.types.RegisterEventType(ctx, s.own(tenant, name, 1))
+	require.NoError(t, err)
+	got, err := s.types.ChangeEventType(ctx, eventtype.Change{TenantID: tenant, Action: eventtype.ActionReactivationProposed, Type: name, Actor: "p-1"})
 	require.NoError(t, err)
 	require.NotNil(t, got)
 	require.Empty(t, got)
 	for _, c := range []eventtype.Change{{Type: name, SchemaVersion: 7}, {Type: "conformance.unchanged.unknown"}} {
-		c.Action, c.Actor = eventtype.ActionDeprecationProposed, "p-1"
-		_, err = s.store.ChangeEventType(ctx, c)
+		c.TenantID, c.Action, c.Actor = tenant, eventtype.ActionDeprecationProposed, "p-1"
+		_, err = s.types.ChangeEventType(ctx, c)
 		require.Equal(t, "event_type.not_found", fault.CodeOf(err))
 	}
-	after := s.generation(t, "")
-	require.Equal(t, before, after)
+	require.EqualValues(t, 1, s.ownGeneration(t, tenant))
 }
 
 func deprecatedType(t *testing.T, s *suite) {
-	ctx, name := context.Background(), "conformance.deprecated.kept"
-	s.register(t, name)
-	_, err := s.store.RegisterEventType(ctx, registration(name, 2, s.clock.Now()))
-	require.NoError(t, err)
+	ctx, name, tenant := context.Background(), "conformance.deprecated.kept", s.unique("tenant")
+	for v := range uint32(2) {
+		_, err := s.types.RegisterEventType(ctx, s.own(tenant, name, v+1))
+		require.NoError(t, err)
+	}
 	active := func() map[uint32]bool {
-		types, _, err := s.store.EventTypes(ctx, "")
+		types, _, err := s.types.EventTypes(ctx, tenant)
 		require.NoError(t, err)
 		out := map[uint32]bool{}
 		for _, r := range types {
-			if r.Type == name {
-				out[r.SchemaVersion] = r.Active
-			}
+			out[r.SchemaVersion] = r.Active
 		}
 		return out
 	}
@@ -220,7 +213,7 @@ func deprecatedType(t *testing.T, s *suite) {
 		{eventtype.Change{Action: eventtype.ActionReactivationProposed, SchemaVersion: 2}, map[uint32]bool{1: false, 2: true}},
 		{eventtype.Change{Action: eventtype.ActionReactivationProposed}, map[uint32]bool{1: true, 2: true}},
 	} {
-		step.change.Type, step.change.Actor = name, "p-1"
+		step.change.TenantID, step.change.Type, step.change.Actor = tenant, name, "p-1"
 		s.agree(t, step.change)
 		require.Equal(t, step.want, active())
 	}
@@ -230,39 +223,35 @@ func deprecatedType(t *testing.T, s *suite) {
 func tenantTypes(t *testing.T, s *suite) {
 	ctx, name := context.Background(), "conformance.tenants.apart"
 	one, two := s.unique("tenant"), s.unique("tenant")
+	numbers := map[int32]bool{}
 	for tenant, description := range map[string]string{one: "of the first", two: "of the second"} {
-		r := registration(name, 1, s.clock.Now())
-		r.TenantID, r.Description = tenant, description
-		stored, err := s.store.RegisterEventType(ctx, r)
+		r := s.own(tenant, name, 1)
+		r.Description = description
+		stored, err := s.types.RegisterEventType(ctx, r)
 		require.NoError(t, err)
 		require.Equal(t, tenant, stored.TenantID)
-		require.EqualValues(t, 1, s.generation(t, tenant), "each counts its own changes")
+		numbers[stored.Number] = true
+		require.EqualValues(t, 1, s.ownGeneration(t, tenant), "each counts its own changes")
 	}
+	require.Len(t, numbers, 1)
+	require.False(t, numbers[0])
 	s.agree(t, eventtype.Change{TenantID: one, Action: eventtype.ActionDeprecationProposed, Type: name, Actor: "p-1"})
 	for tenant, want := range map[string]struct {
 		description string
 		active      bool
 		changes     int
 	}{one: {"of the first", false, 3}, two: {"of the second", true, 1}} {
-		types, generation, err := s.store.EventTypes(ctx, tenant)
+		types, generation, err := s.types.EventTypes(ctx, tenant)
 		require.NoError(t, err)
 		require.Len(t, types, 1)
 		require.EqualValues(t, want.changes, generation)
 		require.Equal(t, want.description, types[0].Description)
 		require.Equal(t, want.active, types[0].Active)
-		history, err := s.store.EventTypeHistory(ctx, tenant, "")
+		history, err := s.types.EventTypeHistory(ctx, tenant, "")
 		require.NoError(t, err)
 		require.Len(t, history, want.changes)
-		record := s.record(t, tenant)
-		require.Equal(t, history, record.Changes)
-		require.Len(t, record.Versions, 1)
-		link := eventtype.ChainStart(tenant)
-		for _, c := range history {
-			link = c.ChainChecksum(link)
-			require.Equal(t, link, c.Checksum)
-		}
 	}
-	shared, err := s.store.EventTypeHistory(ctx, "", name)
+	shared, err := s.types.EventTypeHistory(ctx, "", name)
 	require.NoError(t, err)
 	require.Empty(t, shared)
 }
@@ -270,31 +259,55 @@ func tenantTypes(t *testing.T, s *suite) {
 func typeNameTaken(t *testing.T, s *suite) {
 	ctx, tenant := context.Background(), s.unique("tenant")
 	s.register(t, "conformance.taken.shared")
-	r := registration("conformance.taken.shared", 7, s.clock.Now())
-	r.TenantID = tenant
-	_, err := s.store.RegisterEventType(ctx, r)
+	_, err := s.types.RegisterEventType(ctx, s.own(tenant, "conformance.taken.shared", 7))
 	require.Equal(t, "event_type.owned_by_module", fault.CodeOf(err))
-	r.Type = "conformance.taken.own"
-	_, err = s.store.RegisterEventType(ctx, r)
+	_, err = s.types.RegisterEventType(ctx, s.own(tenant, "conformance.taken.own", 1))
 	require.NoError(t, err)
-	_, err = s.store.RegisterEventType(ctx, registration(r.Type, 1, s.clock.Now()))
+	_, err = s.store.RegisterEventType(ctx, registration("conformance.taken.own", 1, s.clock.Now()))
 	require.Equal(t, "event_type.name_taken", fault.CodeOf(err))
+	names, err := s.store.ReserveEventTypes(ctx, []string{"conformance.taken.shared", "conformance.taken.own"})
+	require.NoError(t, err)
+	require.True(t, names["conformance.taken.shared"].IsShared)
+	require.False(t, names["conformance.taken.own"].IsShared)
+}
+
+func typeNameRace(t *testing.T, s *suite) {
+	ctx, tenant := context.Background(), s.unique("tenant")
+	_, err := s.types.RegisterEventType(ctx, s.own(tenant, "conformance.taken.first", 1)) // begins the log
+	require.NoError(t, err)
+	var shared, own error
+	var both errgroup.Group
+	both.Go(func() error {
+		_, shared = s.store.RegisterEventType(ctx, registration("conformance.taken.raced", 1, s.clock.Now()))
+		return nil
+	})
+	both.Go(func() error {
+		_, own = s.types.RegisterEventType(ctx, s.own(tenant, "conformance.taken.raced", 1))
+		return nil
+	})
+	require.NoError(t, both.Wait())
+	if shared == nil {
+		require.Equal(t, "event_type.owned_by_module", fault.CodeOf(own))
+		return
+	}
+	require.Equal(t, "event_type.name_taken", fault.CodeOf(shared))
+	require.NoError(t, own)
 }
 
 func proposedChange(t *testing.T, s *suite) {
 	ctx, c := context.Background(), eventtype.Change{TenantID: s.unique("tenant"), Type: "conformance.proposed.change", SchemaVersion: 1, At: s.clock.Now()}
 	r := registration(c.Type, 1, s.clock.Now())
 	r.TenantID = c.TenantID
-	_, err := s.store.RegisterEventType(ctx, r)
+	_, err := s.types.RegisterEventType(ctx, r)
 	require.NoError(t, err)
 	change := func(a eventtype.Action, actor string) (int, string) {
 		c := c
 		c.Action, c.Actor = a, actor
-		made, err := s.store.ChangeEventType(ctx, c)
+		made, err := s.types.ChangeEventType(ctx, c)
 		return len(made), fault.CodeOf(err)
 	}
 	state := func() eventtype.Registration {
-		types, _, err := s.store.EventTypes(ctx, c.TenantID)
+		types, _, err := s.types.EventTypes(ctx, c.TenantID)
 		require.NoError(t, err)
 		return types[0]
 	}
@@ -327,7 +340,7 @@ func proposedChange(t *testing.T, s *suite) {
 		require.Equal(t, step.active, got.Active)
 		require.Equal(t, step.open, got.Proposal != nil)
 	}
-	history, err := s.store.EventTypeHistory(ctx, c.TenantID, c.Type)
+	history, err := s.types.EventTypeHistory(ctx, c.TenantID, c.Type)
 	require.NoError(t, err)
 	require.Len(t, history, 7, "both persons are in it")
 }
@@ -336,37 +349,37 @@ func proposedVersion(t *testing.T, s *suite) {
 	ctx := context.Background()
 	r := registration("conformance.proposed.version", 1, s.clock.Now())
 	r.TenantID, r.Withheld, r.RegisteredBy = s.unique("tenant"), true, "p-1"
-	stored, err := s.store.RegisterEventType(ctx, r)
+	stored, err := s.types.RegisterEventType(ctx, r)
 	require.NoError(t, err)
 	require.True(t, stored.Withheld)
 	require.False(t, stored.Active)
 	require.Equal(t, "p-1", stored.Proposal.Actor)
-	listed, _, err := s.store.EventTypes(ctx, r.TenantID)
+	listed, _, err := s.types.EventTypes(ctx, r.TenantID)
 	require.NoError(t, err)
 	require.True(t, listed[0].Withheld)
 	require.Equal(t, stored.Proposal, listed[0].Proposal)
-	_, err = s.store.RegisterEventType(ctx, r)
+	_, err = s.types.RegisterEventType(ctx, r)
 	require.Equal(t, "event_type.duplicate", fault.CodeOf(err))
 	c := eventtype.Change{TenantID: r.TenantID, Action: eventtype.ActionRegistered, Type: r.Type, SchemaVersion: 1, Actor: "p-1"}
-	_, err = s.store.ChangeEventTypeAt(ctx, c, 1)
+	_, err = s.types.ChangeEventTypeAt(ctx, c, 1)
 	require.Equal(t, "event_type.same_person", fault.CodeOf(err))
 	c.Actor = "p-2"
-	_, err = s.store.ChangeEventTypeAt(ctx, c, 7)
+	_, err = s.types.ChangeEventTypeAt(ctx, c, 7)
 	require.Equal(t, "event_type.registry_moved", fault.CodeOf(err))
-	_, err = s.store.ChangeEventTypeAt(ctx, c, 1)
+	_, err = s.types.ChangeEventTypeAt(ctx, c, 1)
 	require.NoError(t, err)
-	listed, _, err = s.store.EventTypes(ctx, r.TenantID)
+	listed, _, err = s.types.EventTypes(ctx, r.TenantID)
 	require.NoError(t, err)
 	require.True(t, listed[0].Active)
 	require.False(t, listed[0].Withheld)
 	require.Nil(t, listed[0].Proposal)
 
 	r.SchemaVersion = 2
-	_, err = s.store.RegisterEventType(ctx, r)
+	_, err = s.types.RegisterEventType(ctx, r)
 	require.NoError(t, err)
-	_, err = s.store.ChangeEventType(ctx, eventtype.Change{TenantID: r.TenantID, Action: eventtype.ActionRejected, Type: r.Type, SchemaVersion: 2, Actor: "p-1"})
+	_, err = s.types.ChangeEventType(ctx, eventtype.Change{TenantID: r.TenantID, Action: eventtype.ActionRejected, Type: r.Type, SchemaVersion: 2, Actor: "p-1"})
 	require.NoError(t, err)
-	listed, _, err = s.store.EventTypes(ctx, r.TenantID)
+	listed, _, err = s.types.EventTypes(ctx, r.TenantID)
 	require.NoError(t, err)
 	require.True(t, listed[1].Withheld, "a rejected version stays withheld")
 	require.Nil(t, listed[1].Proposal)
@@ -376,7 +389,7 @@ func proposalRace(t *testing.T, s *suite) {
 	ctx := context.Background()
 	r := registration("conformance.proposed.race", 1, s.clock.Now())
 	r.TenantID, r.Withheld, r.RegisteredBy = s.unique("tenant"), true, "p-1"
-	_, err := s.store.RegisterEventType(ctx, r)
+	_, err := s.types.RegisterEventType(ctx, r)
 	require.NoError(t, err)
 	var made [4]int
 	var all errgroup.Group
@@ -386,7 +399,7 @@ func proposalRace(t *testing.T, s *suite) {
 			c.Action = eventtype.ActionRejected
 		}
 		all.Go(func() error {
-			changes, err := s.store.ChangeEventType(ctx, c)
+			changes, err := s.types.ChangeEventType(ctx, c)
 			if fault.CodeOf(err) == "event_type.not_proposed" {
 				return nil
 			}
@@ -396,4 +409,28 @@ func proposalRace(t *testing.T, s *suite) {
 	}
 	require.NoError(t, all.Wait())
 	require.Equal(t, 1, made[0]+made[1]+made[2]+made[3])
+}
+
+// registrationRace registers versions of one type through several nodes.
+func registrationRace(t *testing.T, s *suite) {
+	ctx, tenant := context.Background(), s.unique("tenant")
+	nodes := []ports.EventTypes{s.types, s.newTypes(t), s.newTypes(t)}
+	codes := make([]string, len(nodes))
+	var all errgroup.Group
+	for i, node := range nodes {
+		all.Go(func() error {
+			_, err := node.RegisterEventType(ctx, s.own(tenant, "conformance.registration.raced", 1))
+			codes[i] = fault.CodeOf(err)
+			return nil
+		})
+	}
+	require.NoError(t, all.Wait())
+	slices.Sort(codes)
+	require.Equal(t, []string{"", "event_type.duplicate", "event_type.duplicate"}, codes)
+	for _, node := range nodes {
+		types, generation, err := node.EventTypes(ctx, tenant)
+		require.NoError(t, err)
+		require.Len(t, types, 1)
+		require.EqualValues(t, 1, generation)
+	}
 }

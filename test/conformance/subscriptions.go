@@ -26,7 +26,7 @@ type SubscriptionStore interface {
 	ports.EventReader
 	ports.LegalEntities
 	ports.Installations
-	ports.EventTypes
+	ports.SharedEventTypes
 	ports.LogPositions
 	ports.Projections
 	ports.Subscriptions
@@ -102,7 +102,7 @@ func NewSubscriptionFixture(t require.TestingT, s SubscriptionStore, clock *test
 	ctx := context.Background()
 	d := &SubscriptionFixture{Store: s, Clock: clock, Tenant: tenant, ids: subscriptionIDs}
 	require.NoError(t, s.Bootstrap(ctx, ports.Installation{LogName: LogName, Deployment: Deployment, CreatedAt: clock.Now()}))
-	all, _, err := s.EventTypes(ctx, "")
+	all, _, err := s.SharedEventTypes(ctx)
 	require.NoError(t, err)
 	for _, r := range all {
 		if r.Type == "conformance.ticket.opened" {

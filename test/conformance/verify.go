@@ -190,7 +190,7 @@ func cancelledRead(t *testing.T, s *suite) {
 			return err
 		},
 		"LegalEntities": func() error { _, err := b.store.LegalEntities(ctx, ""); return err },
-		"EventTypes":    func() error { _, _, err := b.store.EventTypes(ctx, ""); return err },
+		"EventTypes":    func() error { _, _, err := b.store.SharedEventTypes(ctx); return err },
 		"IdempotencyOutcome": func() error {
 			_, _, err := b.store.IdempotencyOutcome(ctx, p, "k", b.clock.Now())
 			return err

@@ -199,17 +199,13 @@ func earlierRows(table string, columns []string) string {
 	selected := strings.Join(columns, ", ")
 	switch table {
 	case "backbone.event_type_generation":
-		return "SELECT true, sum(last_change) FROM backbone.event_type_generation WHERE true"
-	case "backbone.event_type_registry", "backbone.event_type_history":
-		for i, c := range columns {
-			switch c {
-			case "tenant_id":
-				columns = slices.Replace(slices.Clone(columns), i, i+1, "''")
-			case "change":
-				columns = slices.Replace(slices.Clone(columns), i, i+1, "CASE WHEN tenant_id = '' THEN change ELSE change + (SELECT last_change FROM backbone.event_type_generation WHERE tenant_id = '') END")
-			}
-		}
-		return "SELECT " + strings.Join(columns, ", ") + " FROM " + table + " WHERE true"
+		return "SELECT true, count(*) FROM (" + earlierTypes + ") v WHERE true"
+	case "backbone.event_type_registry":
+		return "SELECT " + selected + " FROM (" + earlierTypes + ") v WHERE true"
+	case "backbone.event_type_history":
+		return "SELECT " + selected + ` FROM (SELECT registered_at AS changed_at, row_number() OVER (ORDER BY registered_at, type, schema_version) AS change, schema_version,
+			'' AS tenant_id, type, 'registry.type.registered' AS action, registered_by AS actor, '' AS reason, sha256(convert_to(document::text, 'UTF8')) AS digest
+			FROM (` + earlierTypes + ") v) h WHERE true"
 	case "backbone.principals":
 		return `SELECT r.tenant_id, r.data->>'principal_id', r.data->>'person_id', r.data->>'kind', '', r.data->>'label',
 			ARRAY(SELECT json_array_elements_text(r.data->'roles')), ARRAY(SELECT json_array_elements_text(r.data->'legal_entities')),
@@ -222,6 +218,14 @@ func earlierRows(table string, columns []string) string {
 	}
 	return "SELECT " + selected + " FROM " + table + " WHERE " + condition
 }
+
+// earlierTypes are the registered versions, which of tenants are events of the administrative log.
+const earlierTypes = `SELECT '' AS tenant_id, type, schema_version, module, retention_class, is_active, document, registered_at, registered_by FROM backbone.event_type_registry
+	UNION ALL
+	SELECT '', d->>'type', (d->>'schema_version')::int, (d->>'document')::json->>'module', (d->>'document')::json->>'retention_class', true, (d->>'document')::json, recorded_at, actor_id
+	FROM (SELECT e.recorded_at, e.actor_id, p.payload->'data' AS d FROM backbone.events e JOIN backbone.event_payloads p USING (partition_id, sequence)
+		WHERE e.type = 'backbone.event_type.registered') r
+	WHERE d->>'document' IS NOT NULL`
 
 // bindIntents tells the rows of intents which of the copied events bind them. The events of the
 // releases before bound none.

@@ -19,6 +19,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/opa"
 	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/administration"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/pipeline"
@@ -61,7 +62,7 @@ func New(t testing.TB, modules ...module.Module) *Books {
 	store := memory.New(memory.Config{Clock: clock, LogName: "test.example.org"})
 	entity, err := store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "test", Code: "USMF", Name: "USMF", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
-	types := registry.New(store.Registry, schemas, nil, catalog, clock)
+	types := registry.New(administration.NewEventTypes(store.Registry), schemas, nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
 	limits := configs.Default().Limits
 	return &Books{

@@ -1,16 +1,15 @@
-// Package registry keeps event types, their versions and the chained history of their
-// changes.
+// Package registry keeps the built-in event types, the numbers of all types, and the registries
+// of earlier releases with the chained histories of their changes.
 package registry
 
 import (
 	"context"
 	"crypto/sha256"
-	"encoding/json"
-	"errors"
 	"maps"
 	"slices"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
@@ -21,15 +20,15 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Store keeps the event types and the chained history of their changes.
+// Store keeps the built-in event types and what earlier releases stored about types.
 type Store struct {
 	db      *pg.Database
 	queries *registrydb.Queries
 }
 
 var (
-	_ ports.EventTypes    = (*Store)(nil)
-	_ ports.RegistryAudit = (*Store)(nil)
+	_ ports.SharedEventTypes = (*Store)(nil)
+	_ ports.RegistryAudit    = (*Store)(nil)
 )
 
 // New makes the registry of event types over db.
@@ -45,69 +44,40 @@ func (s *Store) acquireForRead(ctx context.Context) (*pgxpool.Conn, error) {
 	return conn, pg.Translate(ctx, err)
 }
 
-// EventTypes implements ports.EventTypes: by type name, then by version.
-func (s *Store) EventTypes(ctx context.Context, tenantID string) (out []eventtype.Registration, generation int64, err error) {
-	conn, err := s.acquireForRead(ctx)
-	if err != nil {
-		return nil, 0, err
-	}
-	defer conn.Release()
-	err = pgx.BeginTxFunc(ctx, conn, asOfOneMoment, func(tx pgx.Tx) (err error) {
-		if generation, err = s.queries.GetEventTypeGeneration(ctx, tx, tenantID); err != nil {
+// SharedEventTypes implements ports.SharedEventTypes.
+func (s *Store) SharedEventTypes(ctx context.Context) (out []eventtype.Registration, generation int64, err error) {
+	err = s.read(ctx, func(tx pgx.Tx) (err error) {
+		if generation, err = s.queries.GetSharedGeneration(ctx, tx); err != nil {
 			return err
 		}
-		states, err := s.states(ctx, tx, tenantID, "")
-		if err != nil {
-			return err
-		}
-		rows, err := s.queries.ListEventTypes(ctx, tx, tenantID)
+		rows, err := s.queries.ListSharedEventTypes(ctx, tx)
 		if err != nil {
 			return err
 		}
 		out = make([]eventtype.Registration, 0, len(rows))
 		for i := range rows {
-			r, stored := eventtype.Registration{}, &rows[i]
-			if err := json.Unmarshal(stored.Document, &r); err != nil {
-				return fault.New(fault.Internal, pg.CodeInternal, "a registration cannot be decoded; report this").WithCause(err)
+			stored := &rows[i]
+			r, err := eventtype.ParseDocument(stored.Document)
+			if err != nil {
+				return err
 			}
-			state := states[version{r.Type, r.SchemaVersion}]
-			if state == nil || state.Moved {
-				continue
-			}
-			r.TenantID, r.Number = tenantID, stored.Number
+			r.Number, r.Active = stored.Number, true
 			r.RegisteredAt, r.RegisteredBy = stored.RegisteredAt.UTC(), stored.RegisteredBy
-			out = append(out, r.In(*state))
+			out = append(out, r)
 		}
 		return nil
 	})
-	return out, generation, translate(ctx, err)
+	return out, generation, err
 }
 
-// asOfOneMoment reads the versions of a registry together with their changes.
-var asOfOneMoment = pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}
-
-// version is one version of one type of a registry.
-type version struct {
-	name   string
-	number uint32
-}
-
-// states are those of all versions that had a change; of one type if it is named.
-func (s *Store) states(ctx context.Context, tx pgx.Tx, tenantID, name string) (map[version]*eventtype.State, error) {
-	changes, err := s.queries.ListEventTypeHistory(ctx, tx, &registrydb.ListEventTypeHistoryParams{TenantID: tenantID, Type: name})
+// read reads as of one moment.
+func (s *Store) read(ctx context.Context, run func(tx pgx.Tx) error) error {
+	conn, err := s.acquireForRead(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	out := map[version]*eventtype.State{}
-	for i := range changes {
-		c := changeOf((*registrydb.ListEventTypeChainsRow)(&changes[i]))
-		of := version{c.Type, c.SchemaVersion}
-		if out[of] == nil {
-			out[of] = &eventtype.State{}
-		}
-		out[of].Apply(c)
-	}
-	return out, nil
+	defer conn.Release()
+	return translate(ctx, pgx.BeginTxFunc(ctx, conn, pgx.TxOptions{IsoLevel: pgx.RepeatableRead, AccessMode: pgx.ReadOnly}, run))
 }
 
 // translate keeps faults and converts what PostgreSQL reports.
@@ -118,66 +88,43 @@ func translate(ctx context.Context, err error) error {
 	return pg.Translate(ctx, err)
 }
 
-// EventTypeGenerations implements ports.EventTypes.
-func (s *Store) EventTypeGenerations(ctx context.Context) (map[string]int64, error) {
+// SharedGeneration implements ports.SharedEventTypes.
+func (s *Store) SharedGeneration(ctx context.Context) (int64, error) {
 	conn, err := s.acquireForRead(ctx)
 	if err != nil {
-		return nil, err
+		return 0, err
 	}
 	defer conn.Release()
-	rows, err := s.queries.ListEventTypeGenerations(ctx, conn)
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	out := make(map[string]int64, len(rows))
-	for _, r := range rows {
-		out[r.TenantID] = r.LastChange
-	}
-	return out, nil
+	generation, err := s.queries.GetSharedGeneration(ctx, conn)
+	return generation, pg.Translate(ctx, err)
 }
 
-// RegisterEventType implements ports.EventTypes.
+// RegisterEventType implements ports.SharedEventTypes.
 func (s *Store) RegisterEventType(ctx context.Context, r eventtype.Registration) (eventtype.Registration, error) {
-	return s.registerEventType(ctx, r, nil)
-}
-
-// RegisterEventTypeAt implements ports.EventTypes.
-func (s *Store) RegisterEventTypeAt(ctx context.Context, r eventtype.Registration, generation int64) (eventtype.Registration, error) {
-	return s.registerEventType(ctx, r, &generation)
-}
-
-func (s *Store) registerEventType(ctx context.Context, r eventtype.Registration, at *int64) (eventtype.Registration, error) {
 	if r.RegisteredAt.IsZero() {
 		r.RegisteredAt = s.db.Now()
 	}
-	r.RegisteredAt = event.Micros(r.RegisteredAt)
+	r.RegisteredAt, r.Active = event.Micros(r.RegisteredAt), true
 	document, err := r.Document()
 	if err != nil {
 		return eventtype.Registration{}, err
 	}
-	change := r.Registered(sha256.Sum256(document))
-	err = s.change(ctx, r.TenantID, at, func(tx pgx.Tx, number int64) error {
-		elsewhere, err := s.queries.HasTypeElsewhere(ctx, tx, &registrydb.HasTypeElsewhereParams{TenantID: r.TenantID, Type: r.Type})
+	err = pgx.BeginFunc(ctx, s.db.Reads, func(tx pgx.Tx) error {
+		names, err := s.assignNumbers(ctx, tx, []string{r.Type}, true)
 		if err != nil {
 			return err
 		}
-		if elsewhere {
-			return eventtype.NameTaken(r.TenantID, r.Type)
+		if !names[r.Type].IsShared {
+			return eventtype.NameTaken("", r.Type)
 		}
-		if err := s.queries.InsertEventType(ctx, tx, r.Type); err != nil {
-			return err
-		}
-		if r.Number, err = s.queries.GetEventTypeNumber(ctx, tx, r.Type); err != nil {
-			return err
-		}
+		r.Number = names[r.Type].Number
 		if err := s.queries.InsertEventTypeVersion(ctx, tx, &registrydb.InsertEventTypeVersionParams{
-			TenantID: r.TenantID, Type: r.Type, SchemaVersion: int32(r.SchemaVersion), Module: r.Module, RetentionClass: string(r.RetentionClass),
+			Type: r.Type, SchemaVersion: int32(r.SchemaVersion), Module: r.Module, RetentionClass: string(r.RetentionClass),
 			Document: document, RegisteredAt: r.RegisteredAt, RegisteredBy: r.RegisteredBy,
 		}); err != nil {
 			return err
 		}
-		change.Number = number
-		return s.recordTypeChange(ctx, tx, &change)
+		return s.announce(ctx, tx)
 	})
 	if pg.ViolatesConstraint(err, "event_type_registry_pkey") {
 		return eventtype.Registration{}, eventtype.Duplicate(r.Type, r.SchemaVersion)
@@ -185,110 +132,69 @@ func (s *Store) registerEventType(ctx context.Context, r eventtype.Registration,
 	if err != nil {
 		return eventtype.Registration{}, translate(ctx, err)
 	}
-	return r.After(change), nil
+	return r, nil
 }
 
-// change runs a change of a registry under the lock of all registries and wakes every node. With
-// at it gives fault event_type.registry_moved if the registry is at another generation.
-func (s *Store) change(ctx context.Context, tenantID string, at *int64, run func(tx pgx.Tx, number int64) error) error {
-	return pgx.BeginFunc(ctx, s.db.Reads, func(tx pgx.Tx) error {
-		if err := s.queries.LockEventTypes(ctx, tx); err != nil {
-			return err
-		}
-		number, err := s.queries.AdvanceEventTypeGeneration(ctx, tx, tenantID)
-		if err != nil {
-			return err
-		}
-		if at != nil && number != *at+1 {
-			return eventtype.RegistryMoved()
-		}
-		if err := run(tx, number); err != nil {
-			return err
-		}
-		return s.queries.NotifyChannel(ctx, tx, &registrydb.NotifyChannelParams{Channel: channelEventTypes})
-	})
-}
-
-// recordTypeChange ties a change to the end of its registry's chain. The transaction
-// holds the lock of the registries, so no other transaction extends the chain.
-func (s *Store) recordTypeChange(ctx context.Context, tx pgx.Tx, c *eventtype.Change) error {
-	link := eventtype.ChainStart(c.TenantID)
-	end, err := s.queries.GetEventTypeChainEnd(ctx, tx, c.TenantID)
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return err
+// assignNumbers gives the numbers of types, and numbers those that have none.
+func (s *Store) assignNumbers(ctx context.Context, tx pgx.Tx, names []string, areShared bool) (map[string]ports.EventTypeName, error) {
+	if err := s.queries.LockEventTypes(ctx, tx); err != nil {
+		return nil, err
 	}
-	if err == nil {
-		copy(link[:], end)
+	for _, name := range names {
+		if err := s.queries.InsertEventType(ctx, tx, &registrydb.InsertEventTypeParams{Type: name, IsShared: areShared}); err != nil {
+			return nil, err
+		}
 	}
-	c.Checksum = c.ChainChecksum(link)
-	return s.queries.InsertEventTypeChange(ctx, tx, &registrydb.InsertEventTypeChangeParams{
-		TenantID: c.TenantID, Change: c.Number, Type: c.Type, SchemaVersion: int32(c.SchemaVersion), Action: string(c.Action),
-		Digest: c.Digest[:], Actor: c.Actor, Reason: c.Reason, ChangedAt: c.At, Checksum: c.Checksum[:],
-	})
+	return s.names(ctx, tx, names)
 }
 
-// ChangeEventType implements ports.EventTypes.
-func (s *Store) ChangeEventType(ctx context.Context, c eventtype.Change) ([]eventtype.Change, error) {
-	return s.changeEventType(ctx, c, nil)
-}
-
-// ChangeEventTypeAt implements ports.EventTypes.
-func (s *Store) ChangeEventTypeAt(ctx context.Context, c eventtype.Change, generation int64) ([]eventtype.Change, error) {
-	return s.changeEventType(ctx, c, &generation)
-}
-
-func (s *Store) changeEventType(ctx context.Context, c eventtype.Change, at *int64) (out []eventtype.Change, err error) {
-	if c.At.IsZero() {
-		c.At = s.db.Now()
-	}
-	c.At = event.Micros(c.At)
-	err = s.change(ctx, c.TenantID, at, func(tx pgx.Tx, number int64) error {
-		states, err := s.states(ctx, tx, c.TenantID, c.Type)
-		if err != nil {
-			return err
-		}
-		rows, err := s.queries.ListEventTypeVersions(ctx, tx, &registrydb.ListEventTypeVersionsParams{TenantID: c.TenantID, Type: c.Type})
-		if err != nil {
-			return err
-		}
-		versions := make([]eventtype.VersionState, 0, len(rows))
-		for _, r := range rows {
-			if state := states[version{c.Type, uint32(r.SchemaVersion)}]; state != nil {
-				versions = append(versions, eventtype.VersionState{SchemaVersion: uint32(r.SchemaVersion), Digest: sha256.Sum256(r.Document), State: *state})
-			}
-		}
-		c.Number = number
-		if out, err = eventtype.ChangeVersions(versions, c); err != nil {
-			return err
-		}
-		if len(out) == 0 {
-			return errUnchanged
-		}
-		for i := range out {
-			if err := s.recordTypeChange(ctx, tx, &out[i]); err != nil {
-				return err
-			}
-		}
-		return nil
-	})
-	if errors.Is(err, errUnchanged) {
-		return []eventtype.Change{}, nil
-	}
+func (s *Store) names(ctx context.Context, db registrydb.DBTX, names []string) (map[string]ports.EventTypeName, error) {
+	rows, err := s.queries.ListEventTypeNames(ctx, db, names)
 	if err != nil {
-		return nil, translate(ctx, err)
+		return nil, err
+	}
+	out := make(map[string]ports.EventTypeName, len(rows))
+	for _, r := range rows {
+		out[r.Type] = ports.EventTypeName{Number: r.Number, IsShared: r.IsShared}
 	}
 	return out, nil
 }
 
-// errUnchanged rolls back a change that changes nothing.
-var errUnchanged = errors.New("unchanged")
+// ReserveEventTypes implements ports.SharedEventTypes. It writes only if a name has no number.
+func (s *Store) ReserveEventTypes(ctx context.Context, names []string) (map[string]ports.EventTypeName, error) {
+	conn, err := s.acquireForRead(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release()
+	known, err := s.names(ctx, conn, names)
+	if err == nil && slices.ContainsFunc(names, func(name string) bool { return known[name].Number == 0 }) {
+		err = pgx.BeginFunc(ctx, conn, func(tx pgx.Tx) (err error) {
+			known, err = s.assignNumbers(ctx, tx, names, false)
+			return err
+		})
+	}
+	return known, pg.Translate(ctx, err)
+}
 
-// EventTypeHistory implements ports.EventTypes.
-func (s *Store) EventTypeHistory(ctx context.Context, tenantID, name string) ([]eventtype.Change, error) {
-	rows, err := s.queries.ListEventTypeHistory(ctx, s.db.Reads, &registrydb.ListEventTypeHistoryParams{TenantID: tenantID, Type: name})
-	return pg.MapRows(ctx, rows, err, func(r *registrydb.ListEventTypeHistoryRow) eventtype.Change {
-		return changeOf((*registrydb.ListEventTypeChainsRow)(r))
-	})
+// EventTypeNumbers returns the numbers of the types that have one.
+func (s *Store) EventTypeNumbers(ctx context.Context, names []string) (map[string]ports.EventTypeName, error) {
+	conn, err := s.acquireForRead(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Release()
+	known, err := s.names(ctx, conn, names)
+	return known, pg.Translate(ctx, err)
+}
+
+// AnnounceEventTypes implements ports.SharedEventTypes.
+func (s *Store) AnnounceEventTypes(ctx context.Context) error {
+	return pg.Translate(ctx, s.announce(ctx, s.db.Reads))
+}
+
+func (s *Store) announce(ctx context.Context, db registrydb.DBTX) error {
+	return s.queries.NotifyChannel(ctx, db, &registrydb.NotifyChannelParams{Channel: channelEventTypes})
 }
 
 func changeOf(r *registrydb.ListEventTypeChainsRow) eventtype.Change {
@@ -301,8 +207,22 @@ func changeOf(r *registrydb.ListEventTypeChainsRow) eventtype.Change {
 	return c
 }
 
+// RegistryRecord implements ports.SharedEventTypes.
+func (s *Store) RegistryRecord(ctx context.Context, tenantID string) (ports.RegistryRecord, error) {
+	records, err := s.records(ctx, pgtype.Text{String: tenantID, Valid: true})
+	if err != nil || len(records) == 0 {
+		return ports.RegistryRecord{TenantID: tenantID}, err
+	}
+	return records[0], nil
+}
+
 // RegistryRecords implements ports.RegistryAudit.
 func (s *Store) RegistryRecords(ctx context.Context) ([]ports.RegistryRecord, error) {
+	return s.records(ctx, pgtype.Text{})
+}
+
+// records reads one registry, or all without a tenant.
+func (s *Store) records(ctx context.Context, tenant pgtype.Text) ([]ports.RegistryRecord, error) {
 	records := map[string]*ports.RegistryRecord{}
 	of := func(tenantID string) *ports.RegistryRecord {
 		if records[tenantID] == nil {
@@ -310,15 +230,15 @@ func (s *Store) RegistryRecords(ctx context.Context) ([]ports.RegistryRecord, er
 		}
 		return records[tenantID]
 	}
-	err := pgx.BeginTxFunc(ctx, s.db.Reads, asOfOneMoment, func(tx pgx.Tx) (err error) {
-		generations, err := s.queries.ListEventTypeGenerations(ctx, tx)
+	err := s.read(ctx, func(tx pgx.Tx) error {
+		generations, err := s.queries.ListEventTypeGenerations(ctx, tx, tenant)
 		if err != nil {
 			return err
 		}
 		for _, g := range generations {
 			of(g.TenantID).Generation = g.LastChange
 		}
-		changes, err := s.queries.ListEventTypeChains(ctx, tx)
+		changes, err := s.queries.ListEventTypeChains(ctx, tx, tenant)
 		if err != nil {
 			return err
 		}
@@ -326,18 +246,17 @@ func (s *Store) RegistryRecords(ctx context.Context) ([]ports.RegistryRecord, er
 			r := of(changes[i].TenantID)
 			r.Changes = append(r.Changes, changeOf(&changes[i]))
 		}
-		versions, err := s.queries.ListEventTypeDigests(ctx, tx)
+		versions, err := s.queries.ListEventTypeVersions(ctx, tx, tenant)
 		if err != nil {
 			return err
 		}
 		for i := range versions {
 			v := &versions[i]
-			stored := ports.StoredVersion{
-				Type: v.Type, SchemaVersion: uint32(v.SchemaVersion), By: v.RegisteredBy, At: v.RegisteredAt.UTC(), Altered: !v.AsRegistered,
-			}
-			copy(stored.Digest[:], v.Digest)
 			r := of(v.TenantID)
-			r.Versions = append(r.Versions, stored)
+			r.Versions = append(r.Versions, ports.StoredVersion{
+				Type: v.Type, SchemaVersion: uint32(v.SchemaVersion), Document: v.Document, Digest: sha256.Sum256(v.Document),
+				By: v.RegisteredBy, At: v.RegisteredAt.UTC(), Altered: !v.AsRegistered,
+			})
 		}
 		return nil
 	})
@@ -345,7 +264,7 @@ func (s *Store) RegistryRecords(ctx context.Context) ([]ports.RegistryRecord, er
 	for _, tenantID := range slices.Sorted(maps.Keys(records)) {
 		out = append(out, *records[tenantID])
 	}
-	return out, pg.Translate(ctx, err)
+	return out, err
 }
 
 // channelEventTypes is the channel of NOTIFY that says that the registry changed.

@@ -507,14 +507,14 @@ type EventTypeChange struct {
 	Actor string `json:"actor"`
 	At    string `json:"at"`
 
-	// Checksum The change's link in the chain of all changes of the registry, in hexadecimal; docs/hashes.md says how it is computed.
+	// Checksum Of the event that made the change, in the tenant's administrative log, in hexadecimal; for a change from before there was one its link in the chain of the registry (docs/hashes.md). All zeros for a built-in version that the log lists.
 	Checksum string `json:"checksum"`
 
 	// DocumentSha256 SHA-256 of the version's document as it is stored.
 	DocumentSha256 string `json:"document_sha256"`
 	Event          string `json:"event"`
 
-	// Number Orders the changes of the tenant's registry, or of that of the built-in modules; versions that one request changed share it.
+	// Number Orders the changes of the tenant's registry, or of that of the built-in modules.
 	Number        string `json:"number"`
 	Reason        string `json:"reason,omitempty,omitzero"`
 	SchemaVersion int    `json:"schema_version"`

@@ -3,3 +3,9 @@
 //   sqlc v1.31.1
 
 package registrydb
+
+type BackboneEventType struct {
+	Type     string
+	Number   int32
+	IsShared bool
+}

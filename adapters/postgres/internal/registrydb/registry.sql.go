@@ -8,128 +8,34 @@ package registrydb
 import (
 	"context"
 	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
-const AdvanceEventTypeGeneration = `-- name: AdvanceEventTypeGeneration :one
-INSERT INTO backbone.event_type_generation AS g (tenant_id, last_change) VALUES ($1, 1)
-ON CONFLICT (tenant_id) DO UPDATE SET last_change = g.last_change + 1
-RETURNING g.last_change
+const GetSharedGeneration = `-- name: GetSharedGeneration :one
+SELECT count(*) AS generation FROM backbone.event_type_registry r WHERE r.tenant_id = ''
 `
 
-func (q *Queries) AdvanceEventTypeGeneration(ctx context.Context, db DBTX, tenantID string) (int64, error) {
-	row := db.QueryRow(ctx, AdvanceEventTypeGeneration, tenantID)
-	var last_change int64
-	err := row.Scan(&last_change)
-	return last_change, err
-}
-
-const GetEventTypeChainEnd = `-- name: GetEventTypeChainEnd :one
-SELECT h.checksum FROM backbone.event_type_history h
-WHERE h.tenant_id = $1
-ORDER BY h.change DESC, h.schema_version DESC
-LIMIT 1
-`
-
-// The checksum that the next change of a registry continues. The caller holds the lock.
-func (q *Queries) GetEventTypeChainEnd(ctx context.Context, db DBTX, tenantID string) ([]byte, error) {
-	row := db.QueryRow(ctx, GetEventTypeChainEnd, tenantID)
-	var checksum []byte
-	err := row.Scan(&checksum)
-	return checksum, err
-}
-
-const GetEventTypeGeneration = `-- name: GetEventTypeGeneration :one
-SELECT coalesce(max(g.last_change), 0)::bigint AS generation FROM backbone.event_type_generation g
-WHERE g.tenant_id = $1
-`
-
-func (q *Queries) GetEventTypeGeneration(ctx context.Context, db DBTX, tenantID string) (int64, error) {
-	row := db.QueryRow(ctx, GetEventTypeGeneration, tenantID)
+func (q *Queries) GetSharedGeneration(ctx context.Context, db DBTX) (int64, error) {
+	row := db.QueryRow(ctx, GetSharedGeneration)
 	var generation int64
 	err := row.Scan(&generation)
 	return generation, err
 }
 
-const GetEventTypeNumber = `-- name: GetEventTypeNumber :one
-SELECT t.number FROM backbone.event_types t WHERE t.type = $1
-`
-
-func (q *Queries) GetEventTypeNumber(ctx context.Context, db DBTX, type_ string) (int32, error) {
-	row := db.QueryRow(ctx, GetEventTypeNumber, type_)
-	var number int32
-	err := row.Scan(&number)
-	return number, err
-}
-
-const HasTypeElsewhere = `-- name: HasTypeElsewhere :one
-SELECT EXISTS (
-    SELECT FROM backbone.event_type_registry r
-    WHERE r.type = $1 AND (r.tenant_id = '') <> ($2::text = '')
-        AND NOT EXISTS (
-            SELECT FROM backbone.event_type_history h
-            WHERE h.tenant_id = r.tenant_id AND h.type = r.type AND h.schema_version = r.schema_version AND h.action = 'registry.type.moved'
-        )
-)
-`
-
-type HasTypeElsewhereParams struct {
-	Type     string
-	TenantID string
-}
-
-// Whether a registry of the other kind has the name: the shared one for a tenant's type, any
-// tenant's for a shared one.
-func (q *Queries) HasTypeElsewhere(ctx context.Context, db DBTX, arg *HasTypeElsewhereParams) (bool, error) {
-	row := db.QueryRow(ctx, HasTypeElsewhere, arg.Type, arg.TenantID)
-	var exists bool
-	err := row.Scan(&exists)
-	return exists, err
-}
-
 const InsertEventType = `-- name: InsertEventType :exec
-INSERT INTO backbone.event_types (type, number)
-SELECT $1::text, coalesce(max(t.number), 0) + 1 FROM backbone.event_types t
+INSERT INTO backbone.event_types (type, number, is_shared)
+SELECT $1::text, coalesce(max(t.number), 0) + 1, $2::boolean FROM backbone.event_types t
 ON CONFLICT (type) DO NOTHING
 `
 
-func (q *Queries) InsertEventType(ctx context.Context, db DBTX, type_ string) error {
-	_, err := db.Exec(ctx, InsertEventType, type_)
-	return err
+type InsertEventTypeParams struct {
+	Type     string
+	IsShared bool
 }
 
-const InsertEventTypeChange = `-- name: InsertEventTypeChange :exec
-INSERT INTO backbone.event_type_history (
-    tenant_id, type, schema_version, change, action, digest, actor, reason, changed_at, checksum
-)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10)
-`
-
-type InsertEventTypeChangeParams struct {
-	TenantID      string
-	Type          string
-	SchemaVersion int32
-	Change        int64
-	Action        string
-	Digest        []byte
-	Actor         string
-	Reason        string
-	ChangedAt     time.Time
-	Checksum      []byte
-}
-
-func (q *Queries) InsertEventTypeChange(ctx context.Context, db DBTX, arg *InsertEventTypeChangeParams) error {
-	_, err := db.Exec(ctx, InsertEventTypeChange,
-		arg.TenantID,
-		arg.Type,
-		arg.SchemaVersion,
-		arg.Change,
-		arg.Action,
-		arg.Digest,
-		arg.Actor,
-		arg.Reason,
-		arg.ChangedAt,
-		arg.Checksum,
-	)
+func (q *Queries) InsertEventType(ctx context.Context, db DBTX, arg *InsertEventTypeParams) error {
+	_, err := db.Exec(ctx, InsertEventType, arg.Type, arg.IsShared)
 	return err
 }
 
@@ -137,11 +43,10 @@ const InsertEventTypeVersion = `-- name: InsertEventTypeVersion :exec
 INSERT INTO backbone.event_type_registry (
     tenant_id, type, schema_version, module, retention_class, is_active, document, registered_at, registered_by
 )
-VALUES ($1, $2, $3, $4, $5, true, $6, $7, $8)
+VALUES ('', $1, $2, $3, $4, true, $5, $6, $7)
 `
 
 type InsertEventTypeVersionParams struct {
-	TenantID       string
 	Type           string
 	SchemaVersion  int32
 	Module         string
@@ -151,10 +56,8 @@ type InsertEventTypeVersionParams struct {
 	RegisteredBy   string
 }
 
-// is_active never changes: the changes decide whether a version is active.
 func (q *Queries) InsertEventTypeVersion(ctx context.Context, db DBTX, arg *InsertEventTypeVersionParams) error {
 	_, err := db.Exec(ctx, InsertEventTypeVersion,
-		arg.TenantID,
 		arg.Type,
 		arg.SchemaVersion,
 		arg.Module,
@@ -169,6 +72,7 @@ func (q *Queries) InsertEventTypeVersion(ctx context.Context, db DBTX, arg *Inse
 const ListEventTypeChains = `-- name: ListEventTypeChains :many
 SELECT h.tenant_id, h.change, h.type, h.schema_version, h.action, h.digest, h.actor, h.reason, h.changed_at, h.checksum
 FROM backbone.event_type_history h
+WHERE $1::text IS NULL OR h.tenant_id = $1
 ORDER BY h.tenant_id, h.change, h.schema_version
 `
 
@@ -185,8 +89,9 @@ type ListEventTypeChainsRow struct {
 	Checksum      []byte
 }
 
-func (q *Queries) ListEventTypeChains(ctx context.Context, db DBTX) ([]ListEventTypeChainsRow, error) {
-	rows, err := db.Query(ctx, ListEventTypeChains)
+// Of all registries, or of one.
+func (q *Queries) ListEventTypeChains(ctx context.Context, db DBTX, tenantID pgtype.Text) ([]ListEventTypeChainsRow, error) {
+	rows, err := db.Query(ctx, ListEventTypeChains, tenantID)
 	if err != nil {
 		return nil, err
 	}
@@ -216,53 +121,9 @@ func (q *Queries) ListEventTypeChains(ctx context.Context, db DBTX) ([]ListEvent
 	return items, nil
 }
 
-const ListEventTypeDigests = `-- name: ListEventTypeDigests :many
-SELECT r.tenant_id, r.type, r.schema_version, sha256(convert_to(r.document::text, 'UTF8')) AS digest, r.registered_by, r.registered_at,
-    r.is_active AS as_registered
-FROM backbone.event_type_registry r
-ORDER BY r.tenant_id, r.type, r.schema_version
-`
-
-type ListEventTypeDigestsRow struct {
-	TenantID      string
-	Type          string
-	SchemaVersion int32
-	Digest        []byte
-	RegisteredBy  string
-	RegisteredAt  time.Time
-	AsRegistered  bool
-}
-
-func (q *Queries) ListEventTypeDigests(ctx context.Context, db DBTX) ([]ListEventTypeDigestsRow, error) {
-	rows, err := db.Query(ctx, ListEventTypeDigests)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListEventTypeDigestsRow
-	for rows.Next() {
-		var i ListEventTypeDigestsRow
-		if err := rows.Scan(
-			&i.TenantID,
-			&i.Type,
-			&i.SchemaVersion,
-			&i.Digest,
-			&i.RegisteredBy,
-			&i.RegisteredAt,
-			&i.AsRegistered,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const ListEventTypeGenerations = `-- name: ListEventTypeGenerations :many
 SELECT g.tenant_id, g.last_change FROM backbone.event_type_generation g
+WHERE $1::text IS NULL OR g.tenant_id = $1
 ORDER BY g.tenant_id
 `
 
@@ -271,8 +132,9 @@ type ListEventTypeGenerationsRow struct {
 	LastChange int64
 }
 
-func (q *Queries) ListEventTypeGenerations(ctx context.Context, db DBTX) ([]ListEventTypeGenerationsRow, error) {
-	rows, err := db.Query(ctx, ListEventTypeGenerations)
+// The number of the last change of each sealed chain.
+func (q *Queries) ListEventTypeGenerations(ctx context.Context, db DBTX, tenantID pgtype.Text) ([]ListEventTypeGenerationsRow, error) {
+	rows, err := db.Query(ctx, ListEventTypeGenerations, tenantID)
 	if err != nil {
 		return nil, err
 	}
@@ -291,53 +153,20 @@ func (q *Queries) ListEventTypeGenerations(ctx context.Context, db DBTX) ([]List
 	return items, nil
 }
 
-const ListEventTypeHistory = `-- name: ListEventTypeHistory :many
-SELECT h.tenant_id, h.change, h.type, h.schema_version, h.action, h.digest, h.actor, h.reason, h.changed_at, h.checksum
-FROM backbone.event_type_history h
-WHERE h.tenant_id = $1 AND $2::text IN ('', h.type)
-ORDER BY h.change, h.schema_version
+const ListEventTypeNames = `-- name: ListEventTypeNames :many
+SELECT t.type, t.number, t.is_shared FROM backbone.event_types t WHERE t.type = ANY ($1::text[])
 `
 
-type ListEventTypeHistoryParams struct {
-	TenantID string
-	Type     string
-}
-
-type ListEventTypeHistoryRow struct {
-	TenantID      string
-	Change        int64
-	Type          string
-	SchemaVersion int32
-	Action        string
-	Digest        []byte
-	Actor         string
-	Reason        string
-	ChangedAt     time.Time
-	Checksum      []byte
-}
-
-// Of all types of the registry when the name is empty.
-func (q *Queries) ListEventTypeHistory(ctx context.Context, db DBTX, arg *ListEventTypeHistoryParams) ([]ListEventTypeHistoryRow, error) {
-	rows, err := db.Query(ctx, ListEventTypeHistory, arg.TenantID, arg.Type)
+func (q *Queries) ListEventTypeNames(ctx context.Context, db DBTX, types []string) ([]BackboneEventType, error) {
+	rows, err := db.Query(ctx, ListEventTypeNames, types)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ListEventTypeHistoryRow
+	var items []BackboneEventType
 	for rows.Next() {
-		var i ListEventTypeHistoryRow
-		if err := rows.Scan(
-			&i.TenantID,
-			&i.Change,
-			&i.Type,
-			&i.SchemaVersion,
-			&i.Action,
-			&i.Digest,
-			&i.Actor,
-			&i.Reason,
-			&i.ChangedAt,
-			&i.Checksum,
-		); err != nil {
+		var i BackboneEventType
+		if err := rows.Scan(&i.Type, &i.Number, &i.IsShared); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -349,23 +178,25 @@ func (q *Queries) ListEventTypeHistory(ctx context.Context, db DBTX, arg *ListEv
 }
 
 const ListEventTypeVersions = `-- name: ListEventTypeVersions :many
-SELECT r.schema_version, r.document FROM backbone.event_type_registry r
-WHERE r.tenant_id = $1 AND r.type = $2
-ORDER BY r.schema_version
+SELECT r.tenant_id, r.type, r.schema_version, r.document, r.registered_by, r.registered_at, r.is_active AS as_registered
+FROM backbone.event_type_registry r
+WHERE $1::text IS NULL OR r.tenant_id = $1
+ORDER BY r.tenant_id, r.type, r.schema_version
 `
 
-type ListEventTypeVersionsParams struct {
-	TenantID string
-	Type     string
-}
-
 type ListEventTypeVersionsRow struct {
+	TenantID      string
+	Type          string
 	SchemaVersion int32
 	Document      []byte
+	RegisteredBy  string
+	RegisteredAt  time.Time
+	AsRegistered  bool
 }
 
-func (q *Queries) ListEventTypeVersions(ctx context.Context, db DBTX, arg *ListEventTypeVersionsParams) ([]ListEventTypeVersionsRow, error) {
-	rows, err := db.Query(ctx, ListEventTypeVersions, arg.TenantID, arg.Type)
+// Of all registries, or of one. Nothing changes is_active.
+func (q *Queries) ListEventTypeVersions(ctx context.Context, db DBTX, tenantID pgtype.Text) ([]ListEventTypeVersionsRow, error) {
+	rows, err := db.Query(ctx, ListEventTypeVersions, tenantID)
 	if err != nil {
 		return nil, err
 	}
@@ -373,7 +204,15 @@ func (q *Queries) ListEventTypeVersions(ctx context.Context, db DBTX, arg *ListE
 	var items []ListEventTypeVersionsRow
 	for rows.Next() {
 		var i ListEventTypeVersionsRow
-		if err := rows.Scan(&i.SchemaVersion, &i.Document); err != nil {
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.Type,
+			&i.SchemaVersion,
+			&i.Document,
+			&i.RegisteredBy,
+			&i.RegisteredAt,
+			&i.AsRegistered,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -384,30 +223,35 @@ func (q *Queries) ListEventTypeVersions(ctx context.Context, db DBTX, arg *ListE
 	return items, nil
 }
 
-const ListEventTypes = `-- name: ListEventTypes :many
+const ListSharedEventTypes = `-- name: ListSharedEventTypes :many
 SELECT r.document, r.registered_at, r.registered_by, t.number
 FROM backbone.event_type_registry r
 JOIN backbone.event_types t ON t.type = r.type
-WHERE r.tenant_id = $1
+WHERE r.tenant_id = ''
+    AND NOT EXISTS (
+        SELECT FROM backbone.event_type_history h
+        WHERE h.tenant_id = '' AND h.type = r.type AND h.schema_version = r.schema_version AND h.action = 'registry.type.moved'
+    )
 ORDER BY r.type, r.schema_version
 `
 
-type ListEventTypesRow struct {
+type ListSharedEventTypesRow struct {
 	Document     []byte
 	RegisteredAt time.Time
 	RegisteredBy string
 	Number       int32
 }
 
-func (q *Queries) ListEventTypes(ctx context.Context, db DBTX, tenantID string) ([]ListEventTypesRow, error) {
-	rows, err := db.Query(ctx, ListEventTypes, tenantID)
+// Without the versions that were moved to tenants.
+func (q *Queries) ListSharedEventTypes(ctx context.Context, db DBTX) ([]ListSharedEventTypesRow, error) {
+	rows, err := db.Query(ctx, ListSharedEventTypes)
 	if err != nil {
 		return nil, err
 	}
 	defer rows.Close()
-	var items []ListEventTypesRow
+	var items []ListSharedEventTypesRow
 	for rows.Next() {
-		var i ListEventTypesRow
+		var i ListSharedEventTypesRow
 		if err := rows.Scan(
 			&i.Document,
 			&i.RegisteredAt,
@@ -428,7 +272,7 @@ const LockEventTypes = `-- name: LockEventTypes :exec
 SELECT FROM backbone.event_type_generation g WHERE g.tenant_id = '' FOR UPDATE
 `
 
-// The lock of the shared registry's row serialises the changes of all registries.
+// Serialises the sessions that assign numbers to types.
 func (q *Queries) LockEventTypes(ctx context.Context, db DBTX) error {
 	_, err := db.Exec(ctx, LockEventTypes)
 	return err

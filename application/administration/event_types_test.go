@@ -1,0 +1,154 @@
+package administration_test
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
+	"github.com/erpbackbone/backbone/application/administration"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// typesNode is a node with registries of event types.
+func (f *fixture) typesNode(t *testing.T, shared ports.SharedEventTypes) (*administration.EventTypes, *administration.Log) {
+	t.Helper()
+	catalog, err := module.Build(jsonschema.New(), administration.Module{})
+	require.NoError(t, err)
+	log, _ := f.node()
+	types := administration.NewEventTypes(shared)
+	types.SetLog(log, f.chains, f.store.Events, catalog.EventTypes)
+	return types, log
+}
+
+func serviced(version uint32) eventtype.Registration {
+	return eventtype.Registration{
+		TenantID: "acme", Type: "equipment.machine.serviced", SchemaVersion: version, Module: "equipment", DataSchema: json.RawMessage(`{"type":"object","title":"<ä> & \u2028"}`),
+		RetentionClass: eventtype.Standard, By: event.Actor{Type: event.System, ID: "s-deployer", Name: "module"},
+	}
+}
+
+func TestEventTypes_AreEvents(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	here, _ := f.typesNode(t, f.store.Registry)
+	there, _ := f.typesNode(t, f.store.Registry)
+	stored, err := here.RegisterEventType(t.Context(), serviced(1))
+	require.NoError(t, err)
+	require.True(t, stored.Active)
+	require.Equal(t, "s-deployer", stored.RegisteredBy)
+	require.Equal(t, start, stored.RegisteredAt)
+	listed, generation, err := there.EventTypes(t.Context(), "acme")
+	require.NoError(t, err)
+	require.Equal(t, []eventtype.Registration{stored}, listed)
+	require.EqualValues(t, 1, generation)
+	generations, err := there.EventTypeGenerations(t.Context())
+	require.NoError(t, err)
+	require.EqualValues(t, 1, generations["acme"])
+	require.NotZero(t, generations[""])
+	require.Equal(t, []string{
+		administration.Began, administration.EventTypeHistorySealed, administration.EventTypesBuiltIn, "backbone.event_type.registered",
+	}, f.types(t, "acme"))
+	logs, err := f.store.Directory.AdministrativeLogs(t.Context(), "acme")
+	require.NoError(t, err)
+	events, err := f.store.Events.Events(t.Context(), ports.EventQuery{Partition: logs[0].Partition, Types: []string{"backbone.event_type.registered"}, Limit: 10})
+	require.NoError(t, err)
+	require.Equal(t, event.System, events[0].ActorType)
+	require.Equal(t, "s-deployer", events[0].ActorID)
+
+	large := serviced(2)
+	large.Description = strings.Repeat("x", 1<<20)
+	_, err = here.RegisterEventType(t.Context(), large)
+	require.Equal(t, "event_type.too_large", fault.CodeOf(err))
+}
+
+// Each release lists the built-in types that it brought, once, also if several nodes start. A
+// row that no release declares is never listed.
+func TestEventTypes_ListBuiltIn(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, err := f.store.Registry.RegisterEventType(t.Context(), eventtype.Registration{Type: "gl.journal.invented", SchemaVersion: 1, DataSchema: json.RawMessage(`{}`)})
+	require.NoError(t, err)
+	errs := make(chan error)
+	for range 3 {
+		_, log := f.typesNode(t, f.store.Registry)
+		go func() {
+			_, err := log.Of(context.Background(), "acme")
+			errs <- err
+		}()
+	}
+	require.NoError(t, errors.Join(<-errs, <-errs, <-errs))
+	require.Equal(t, []string{administration.Began, administration.EventTypeHistorySealed, administration.EventTypesBuiltIn}, f.types(t, "acme"))
+
+	_, err = f.store.Registry.RegisterEventType(t.Context(), eventtype.Registration{Type: "gl.journal.archived", SchemaVersion: 1, DataSchema: json.RawMessage(`{}`)})
+	require.NoError(t, err)
+	log, _ := f.node()
+	types := administration.NewEventTypes(f.store.Registry)
+	types.SetLog(log, f.chains, f.store.Events, []module.EventType{{Registration: eventtype.Registration{Type: "gl.journal.archived", SchemaVersion: 1}}})
+	_, err = log.Of(t.Context(), "acme")
+	require.NoError(t, err)
+	logs, err := f.store.Directory.AdministrativeLogs(t.Context(), "acme")
+	require.NoError(t, err)
+	events, err := f.store.Events.Events(t.Context(), ports.EventQuery{Partition: logs[0].Partition, Types: []string{administration.EventTypesBuiltIn}, Limit: 10})
+	require.NoError(t, err)
+	require.Len(t, events, 2)
+	require.NotContains(t, string(events[0].Payload), "invented")
+	require.Contains(t, string(events[1].Payload), "gl.journal.archived")
+	require.NotContains(t, string(events[1].Payload), "backbone.")
+}
+
+// A name that was reserved and not registered, because the node was cut off, can be registered.
+func TestEventTypes_CutOffAfterTheName(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	types, _ := f.typesNode(t, f.store.Registry)
+	_, err := f.store.Registry.ReserveEventTypes(t.Context(), []string{serviced(1).Type})
+	require.NoError(t, err)
+	_, err = types.RegisterEventType(t.Context(), serviced(1))
+	require.NoError(t, err)
+}
+
+// The registry of a tenant whose log does not hold together is not read; others are.
+func TestEventTypes_RefuseALogThatDoesNotHold(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	types, _ := f.typesNode(t, f.store.Registry)
+	for _, tenant := range []string{"acme", "globex"} {
+		r := serviced(1)
+		r.TenantID = tenant
+		_, err := types.RegisterEventType(t.Context(), r)
+		require.NoError(t, err)
+	}
+	logs, err := f.store.Directory.AdministrativeLogs(t.Context(), "acme")
+	require.NoError(t, err)
+	f.chains.tamper = func(page []event.Recorded) []event.Recorded {
+		for i := range page {
+			if e := &page[i]; e.Partition == logs[0].Partition && e.Type == "backbone.event_type.registered" {
+				e.Payload = []byte(strings.Replace(string(e.Payload), "equipment.machine", "equipment.engine", 1))
+			}
+		}
+		return page
+	}
+	fresh, _ := f.typesNode(t, f.store.Registry)
+	_, _, err = fresh.EventTypes(t.Context(), "acme")
+	require.Equal(t, "administration.log_broken", fault.CodeOf(err))
+	_, err = fresh.RegisterEventType(t.Context(), serviced(2))
+	require.Equal(t, "administration.log_broken", fault.CodeOf(err))
+	listed, _, err := fresh.EventTypes(t.Context(), "globex")
+	require.NoError(t, err)
+	require.Len(t, listed, 1)
+	generations, err := fresh.EventTypeGenerations(t.Context())
+	require.NoError(t, err)
+	require.Negative(t, generations["acme"], "so that loading it says why")
+	f.chains.tamper = nil
+	_, _, err = fresh.EventTypes(t.Context(), "acme")
+	require.NoError(t, err)
+}

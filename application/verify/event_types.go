@@ -1,0 +1,124 @@
+package verify
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// The events of an administrative log about event types.
+const (
+	eventTypePrefix        = "backbone.event_type."
+	eventTypeHistorySealed = eventTypePrefix + "history_sealed"
+	eventTypesBuiltIn      = eventTypePrefix + "built_in"
+)
+
+// eventTypes compares the registries that earlier releases left, and the rows of the built-in
+// types, with what the administrative log of a tenant recorded. Types of the tenant itself are
+// its events and have no rows.
+type eventTypes struct {
+	sealed *sealedRegistries
+	at     event.Sequence // of sealed
+	listed map[registryVersion]listedVersion
+}
+
+// sealedRegistries is the data of eventTypeHistorySealed.
+type sealedRegistries struct {
+	LastChange       int64  `json:"last_change"`
+	Checksum         string `json:"checksum"`
+	SharedLastChange int64  `json:"shared_last_change"`
+	SharedChecksum   string `json:"shared_checksum"`
+}
+
+type listedVersion struct {
+	digest   string
+	sequence event.Sequence
+}
+
+// changedVersion is a member of eventTypesBuiltIn, and the data of the event of a change.
+type changedVersion struct {
+	Type           string `json:"type"`
+	SchemaVersion  uint32 `json:"schema_version"`
+	DocumentSHA256 string `json:"document_sha256"`
+	Document       string `json:"document"`
+}
+
+func (t *eventTypes) note(c *chain, e *event.Recorded) {
+	readable := true
+	switch {
+	case e.Type == eventTypeHistorySealed:
+		t.sealed, t.at = &sealedRegistries{}, e.Sequence
+		readable = decodeData(e, t.sealed)
+	case e.Type == eventTypesBuiltIn:
+		var list struct {
+			Versions []changedVersion `json:"versions"`
+		}
+		readable = decodeData(e, &list)
+		for _, v := range list.Versions {
+			t.listed[registryVersion{v.Type, v.SchemaVersion}] = listedVersion{v.DocumentSHA256, e.Sequence}
+		}
+	case strings.HasPrefix(e.Type, eventTypePrefix):
+		var changed changedVersion
+		readable = decodeData(e, &changed)
+		if sum := sha256.Sum256([]byte(changed.Document)); readable && changed.Document != "" && hex.EncodeToString(sum[:]) != changed.DocumentSHA256 {
+			c.add(RegistrationMismatch, e.Sequence, fmt.Sprintf("the document of %s version %d has another digest than its event", changed.Type, changed.SchemaVersion))
+		}
+	}
+	if !readable {
+		c.add(AnnouncementUnreadable, e.Sequence, "the event of an event type cannot be read")
+	}
+}
+
+func (t *eventTypes) compare(ctx context.Context, c *chain, store Store) error {
+	own, err := store.RegistryRecord(ctx, c.entity.TenantID)
+	if err != nil {
+		return err
+	}
+	shared, err := store.RegistryRecord(ctx, "")
+	if err != nil {
+		return err
+	}
+	if t.sealed != nil {
+		t.compareEnd(c, &own, t.sealed.LastChange, t.sealed.Checksum)
+		t.compareEnd(c, &shared, t.sealed.SharedLastChange, t.sealed.SharedChecksum)
+	}
+	chained := map[registryVersion]bool{}
+	for _, change := range shared.Changes {
+		chained[registryVersion{change.Type, change.SchemaVersion}] = true
+	}
+	for i := range shared.Versions {
+		v := &shared.Versions[i]
+		of := registryVersion{v.Type, v.SchemaVersion}
+		listed, ok := t.listed[of]
+		delete(t.listed, of)
+		switch {
+		case ok && listed.digest != hex.EncodeToString(v.Digest[:]):
+			c.add(RegistrationMismatch, listed.sequence, fmt.Sprintf("the built-in type %s version %d is not as it was listed", v.Type, v.SchemaVersion))
+		case !ok && !chained[of]:
+			c.add(RegistrationMismatch, 0, fmt.Sprintf("no event lists the built-in type %s version %d; a node that starts lists those of its release", v.Type, v.SchemaVersion))
+		}
+	}
+	for _, of := range slices.SortedFunc(maps.Keys(t.listed), registryVersion.compare) {
+		c.add(RegistrationMismatch, t.listed[of].sequence, fmt.Sprintf("the built-in type %s version %d was listed and is not there", of.name, of.version))
+	}
+	return nil
+}
+
+// compareEnd compares the end of the chain of a registry with what was recorded.
+func (t *eventTypes) compareEnd(c *chain, record *ports.RegistryRecord, number int64, checksum string) {
+	end, last := eventtype.ChainStart(record.TenantID), int64(0)
+	if n := len(record.Changes); n > 0 {
+		end, last = record.Changes[n-1].Checksum, record.Changes[n-1].Number
+	}
+	if last != number || hex.EncodeToString(end[:]) != checksum {
+		c.add(RegistrationMismatch, t.at, fmt.Sprintf("the changes of event types from before the log end at %d otherwise than they did when the log sealed them at %d", last, number))
+	}
+}

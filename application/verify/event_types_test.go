@@ -1,0 +1,85 @@
+package verify_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/verify"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// editedRegistries shows registries as the test has changed them.
+type editedRegistries struct {
+	*tamperedLog
+	own, shared ports.RegistryRecord
+}
+
+func (r editedRegistries) RegistryRecord(_ context.Context, tenantID string) (ports.RegistryRecord, error) {
+	if tenantID == "" {
+		return r.shared, nil
+	}
+	return r.own, nil
+}
+
+// TestRun_EventTypes compares the rows of event types with the administrative log.
+func TestRun_EventTypes(t *testing.T) {
+	t.Parallel()
+	v := newVault()
+	log, err := v.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: ports.AdministrativeCode})
+	require.NoError(t, err)
+	own := ports.RegistryRecord(registered(t))
+	end := hex.EncodeToString(own.Changes[3].Checksum[:])
+	start := eventtype.ChainStart("")
+	document := []byte(`{"type":"till.cash.moved"}`)
+	builtIn := ports.StoredVersion{Type: "till.cash.moved", SchemaVersion: 1, Digest: sha256.Sum256(document)}
+	digest := hex.EncodeToString(builtIn.Digest[:])
+	for _, e := range []struct{ name, data string }{
+		{"history_sealed", fmt.Sprintf(`{"last_change":3,"checksum":%q,"shared_last_change":0,"shared_checksum":%q}`, end, hex.EncodeToString(start[:]))},
+		{"built_in", fmt.Sprintf(`{"versions":[{"type":"till.cash.moved","schema_version":1,"document_sha256":%q}]}`, digest)},
+		{"registered", fmt.Sprintf(`{"type":"crm.lead.lost","schema_version":1,"document_sha256":%q,"document":%q}`, digest, document)},
+		{"registered", fmt.Sprintf(`{"type":"crm.lead.lost","schema_version":2,"document_sha256":%q,"document":"{}"}`, digest)},
+	} {
+		p := v.prepared(log)
+		p.Type, p.Stream = "backbone.event_type."+e.name, event.StreamID{Type: "backbone.event_type", ID: e.name}
+		p.Payload = fmt.Appendf(nil, `{"data":%s,"dimensions":{},"entity_refs":[]}`, e.data)
+		p.PayloadHash = event.HashPayload(p.Salt, p.Payload)
+		_, err := v.Append(t.Context(), ports.AppendRequest{Partition: log.Partition, Events: []event.Prepared{p}})
+		require.NoError(t, err)
+	}
+	// What the last event says of its document is the program's error, not one of the rows.
+	always := place{verify.RegistrationMismatch, 4}
+	for name, c := range map[string]struct {
+		edit func(r *editedRegistries)
+		want []place
+	}{
+		"as recorded":              {func(*editedRegistries) {}, nil},
+		"chain cut off":            {func(r *editedRegistries) { r.own.Changes = r.own.Changes[:2] }, []place{{verify.RegistrationMismatch, 1}}},
+		"chain recomputed":         {func(r *editedRegistries) { r.own.Changes[3].Checksum[0]++ }, []place{{verify.RegistrationMismatch, 1}}},
+		"change added":             {func(r *editedRegistries) { r.shared.Changes = r.own.Changes[:1] }, []place{{verify.RegistrationMismatch, 1}}},
+		"built-in version edited":  {func(r *editedRegistries) { r.shared.Versions[0].Digest[0]++ }, []place{{verify.RegistrationMismatch, 2}}},
+		"built-in version removed": {func(r *editedRegistries) { r.shared.Versions = nil }, []place{{verify.RegistrationMismatch, 2}}},
+		"built-in version put in": {func(r *editedRegistries) {
+			r.shared.Versions = append(r.shared.Versions, ports.StoredVersion{Type: "till.cash.lost", SchemaVersion: 1})
+		}, []place{{verify.RegistrationMismatch, 0}}},
+		"several of them at one time": {func(r *editedRegistries) { r.own.Changes, r.shared.Versions = nil, nil }, []place{{verify.RegistrationMismatch, 1}, {verify.RegistrationMismatch, 2}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			rows := editedRegistries{v, own, ports.RegistryRecord{Versions: []ports.StoredVersion{builtIn}}}
+			rows.own.Changes = slices.Clone(own.Changes)
+			c.edit(&rows)
+			reports, err := verify.Run(t.Context(), rows, "acme", []string{ports.AdministrativeCode}, nil)
+			require.NoError(t, err)
+			require.Len(t, reports, 1)
+			require.Equal(t, append(c.want, always), places(reports[0]))
+		})
+	}
+}
