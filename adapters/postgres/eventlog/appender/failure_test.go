@@ -19,7 +19,6 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog/appender"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pgtest"
 	"github.com/erpbackbone/backbone/domain/fault"
-	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
@@ -234,37 +233,29 @@ func TestResolveOutcome_ConnectionLostAfterCommit(t *testing.T) {
 	require.Equal(t, 4, pgtest.RequireVerified(t, s, p))
 }
 
-func TestResolveOutcome_IntentWithoutEvents(t *testing.T) {
+func TestResolveOutcome_KeyWithoutEvents(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]func(*wire){"before": (*wire).lose, "after": (*wire).loseAnswer} {
-		for _, withKey := range []bool{true, false} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				n := &network{}
-				s := pgtest.Open(t, pgtest.Database(t), throughNetwork(n))
-				p := pgtest.NewPartitions(t, s, 1)[0]
-				request := func() ports.AppendRequest {
-					r := pgtest.Invoice(p, 1)
-					if !withKey {
-						r.Idempotency = nil
-					}
-					r.Intent = &ports.IntentWrite{Intent: intent.Intent{
-						ID: r.Events[0].ID, Type: "ap.submit_invoice", Status: intent.Denied, CreatedAt: time.Now(), UpdatedAt: time.Now(),
-					}}
-					r.Events, r.Streams = nil, nil
-					return r
-				}
-				openConnections(t, s, request())
-				n.atCommit(cut)
-				r := request()
-				_, err := s.Appender.Append(t.Context(), r)
-				n.requireCut(t)
-				require.NoError(t, err)
-				in, err := s.Intents.Intent(t.Context(), p, r.Intent.Intent.ID)
-				require.NoError(t, err)
-				require.Equal(t, 1, in.Revision)
-			})
-		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := &network{}
+			s := pgtest.Open(t, pgtest.Database(t), throughNetwork(n))
+			p := pgtest.NewPartitions(t, s, 1)[0]
+			request := func() ports.AppendRequest {
+				r := pgtest.Invoice(p, 1)
+				r.Events, r.Streams = nil, nil
+				return r
+			}
+			openConnections(t, s, request())
+			n.atCommit(cut)
+			r := request()
+			_, err := s.Appender.Append(t.Context(), r)
+			n.requireCut(t)
+			require.NoError(t, err)
+			_, found, err := s.Intents.IdempotencyOutcome(t.Context(), p, r.Idempotency.Key, time.Now())
+			require.NoError(t, err)
+			require.True(t, found)
+		})
 	}
 }
 

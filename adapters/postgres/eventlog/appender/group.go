@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -167,6 +168,9 @@ func (g *group) rejected(err error) *fault.Error {
 	}
 	f := fault.New(fault.Internal, codeRejected, "%s", detail).WithCause(cause)
 	if s, ok := errors.AsType[*pg.StatementError](cause); ok {
+		if strings.HasPrefix(s.Constraint, "event_rows_") { // of backbone.write_event_rows
+			return errRowsMissing().WithCause(cause)
+		}
 		f = f.With("sqlstate", s.SQLState)
 		if s.Constraint != "" {
 			f = f.With("constraint", s.Constraint)
