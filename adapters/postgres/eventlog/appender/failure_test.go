@@ -29,6 +29,7 @@ type network struct {
 	at      string        // the statement that cut waits for
 	cut     func(*wire)   // called once when an appender is about to send that statement
 	refused atomic.Bool   // new connections
+	aborts  atomic.Int32  // how many connections of appenders still answer their commits with a rollback
 	jam     chan struct{} // closed: the end of what keeps new connections waiting; nil: nothing does
 }
 
@@ -115,6 +116,9 @@ func (w *wire) Write(b []byte) (int, error) {
 	w.network.mu.Lock()
 	cut := w.network.cut
 	w.appends = w.appends || bytes.Contains(b, []byte("application_name\x00backbone appends\x00"))
+	if commit := []byte("\x00commit\x00"); w.appends && bytes.Contains(b, commit) && w.network.aborts.Add(-1) >= 0 {
+		b = bytes.Replace(b, commit, []byte("\x00abort \x00"), 1) // its Parse message
+	}
 	if sent := w.executed(b); cut == nil || !w.appends || !slices.Contains(sent, w.network.at) {
 		w.network.mu.Unlock()
 		return w.Conn.Write(b)
@@ -368,6 +372,34 @@ func TestNotify_FailureDoesNotFailAppend(t *testing.T) {
 	}
 	n.refused.Store(false)
 	require.Equal(t, 5, pgtest.RequireVerified(t, s, p))
+}
+
+// A commit that the server answers with a rollback has written nothing: the group runs again, and
+// its callers may send their requests again.
+func TestAppend_CommitAnsweredByRollback(t *testing.T) {
+	t.Parallel()
+	n := &network{}
+	s := pgtest.Open(t, pgtest.Database(t), throughNetwork(n))
+	p := pgtest.NewPartitions(t, s, 1)[0]
+	n.aborts.Store(2)
+	r := pgtest.Invoice(p, 1)
+	_, err := s.Appender.Append(t.Context(), r)
+	require.NoError(t, err)
+	require.Negative(t, n.aborts.Load(), "two commits were rolled back")
+	require.Equal(t, 1, pgtest.RequireVerified(t, s, p))
+}
+
+func TestAppend_CommitAlwaysAnsweredByRollback(t *testing.T) {
+	t.Parallel()
+	n := &network{}
+	s := pgtest.Open(t, pgtest.Database(t), throughNetwork(n))
+	p := pgtest.NewPartitions(t, s, 1)[0]
+	n.aborts.Store(100)
+	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
+	f, ok := fault.As(err)
+	require.True(t, ok)
+	require.Equal(t, "store.unavailable", f.Code)
+	require.Positive(t, f.RetryAfter)
 }
 
 // A request that always meets deadlocks is refused as one that may be sent again, not as one

@@ -150,9 +150,9 @@ func (g *group) run(ws []*queuedRequest, probeLocks bool) (unanswered []*queuedR
 }
 
 // mayPass reports whether a group that was rolled back may be committed by another run: a
-// deadlock, a serialization failure, a commit or a lease that got lost.
+// deadlock, a serialization failure, a commit that got lost or was rolled back, a lost lease.
 func mayPass(err error) bool {
-	return pg.IsSerializationFailure(err) || errors.Is(err, errCommitNotFound) || errors.Is(err, errLeaseLost)
+	return pg.IsSerializationFailure(err) || errors.Is(err, errCommitNotFound) || errors.Is(err, errCommitRolledBack) || errors.Is(err, errLeaseLost)
 }
 
 // rejected is the fault of a request that failed when it was alone in its group.
