@@ -105,8 +105,9 @@ type Projector struct {
 	RecomputeEvents int `config:"recompute_events"` // most events of an entity or person whose rows are recomputed in place, which delays the projection
 	RecomputeReads  int `config:"recompute_reads"`  // most events of a legal entity that recomputing the rows of a custom projection may read
 
-	SwitchWithin int    `config:"switch_within"` // most events that a rebuilt version may be behind in a legal entity when readers are switched to it
-	Switch       string `config:"switch"`        // auto: a node switches readers to the version of a newer release once it has caught up; manual: an operator does
+	SwitchWithin  int    `config:"switch_within"`  // most events that a rebuilt version may be behind in a legal entity when readers are switched to it
+	SnapshotEvery int    `config:"snapshot_every"` // events of all legal entities between two snapshots of a projection that nodes take by themselves; 0: none
+	Switch        string `config:"switch"`         // auto: a node switches readers to the version of a newer release once it has caught up; manual: an operator does
 
 	OperatorTenant string `config:"operator_tenant"` // the tenant whose operators decide about projections that several tenants share; empty: no operator may
 }

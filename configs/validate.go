@@ -126,6 +126,7 @@ func (c Config) texts() []rule {
 		{"http.listen", isHostPort(c.HTTP.Listen), "must be host:port, such as 127.0.0.1:8080"},
 		{"telemetry.otlp_endpoint", c.Telemetry.OTLPEndpoint == "" || isHostPort(c.Telemetry.OTLPEndpoint), "must be host:port, such as 127.0.0.1:4318, or empty"},
 		{"delivery.listen", slices.Contains([]string{"notify", "poll"}, c.Delivery.Listen), "must be notify or poll"},
+		{"projector.snapshot_every", c.Projector.SnapshotEvery == 0 || c.Projector.SnapshotEvery >= 1000 && c.Projector.SnapshotEvery <= 1_000_000_000, "must be 0, or between 1000 and 1000000000"},
 		{"projector.switch", slices.Contains([]string{"auto", "manual"}, c.Projector.Switch), "must be auto or manual"},
 		{"feeds.origins", !slices.ContainsFunc(c.Feeds.Origins, isNoHostPattern), "must be hosts such as app.example.org or *.example.org, without scheme and path"},
 		{"log.level", slices.Contains([]string{"debug", "info", "warn", "error"}, c.Log.Level), "must be debug, info, warn or error"},

@@ -96,6 +96,16 @@ func (r *AppendRequest) ChangesStream(id event.StreamID) bool {
 	return slices.ContainsFunc(r.Events, func(e event.Prepared) bool { return e.Change != nil && e.Stream == id })
 }
 
+// CheckIntent refuses to write the row of an intent without an event that binds it: the last event
+// of the request is the intent's.
+func (r *AppendRequest) CheckIntent() *fault.Error {
+	n := len(r.Events)
+	if r.Intent == nil || n > 0 && r.Events[n-1].IntentID == r.Intent.Intent.ID {
+		return nil
+	}
+	return fault.New(fault.Internal, "internal", "an intent is written with an event that binds its row, as the last of the append; report this")
+}
+
 // IdempotencyClaim ties a caller's key to the content of the request. At least one of Fingerprint
 // and Digest is set, see module.SetFingerprint: two claims with neither would count as the same
 // content.

@@ -10,6 +10,7 @@ import (
 // IntentWrite stores the intent's row with the events: an insert when
 // ExpectedRevision is 0, else a compare-and-set from that revision. If the row exists at an
 // insert, or has another revision, the append writes nothing and fails with intent.changed.
+// The last event of the append is the intent's and binds the row, see AppendRequest.CheckIntent.
 // The stored revision is ExpectedRevision + 1. The appender fills in the sequences of events.
 type IntentWrite struct {
 	Intent           intent.Intent

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -264,6 +265,8 @@ func (r *renderer) metadata(e *event.Recorded) {
 	r.member("channel", e.Source.Channel)
 	r.optional("reference", e.Source.Reference)
 	r.raw("}")
+	r.member("content_type", "application/json")
+	r.member("content_encoding", cmp.Or(e.ContentEncoding, "utf-8"))
 	r.hash("checksum", e.Checksum)
 	r.hash("payload_hash", e.PayloadHash)
 	if e.StoredVersion != 0 {

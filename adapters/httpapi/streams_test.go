@@ -364,6 +364,8 @@ func TestStreams(t *testing.T) {
 	require.Equal(t, 3, p.NextFrom)
 	require.Equal(t, "3 2 1", h.page(t, at+"?legal_entity=USMF&direction=backward&from=3", "auditor").sequences())
 	require.Empty(t, h.page(t, at+"?legal_entity=USMF&from=6", "auditor").Events)
+	first := h.do(t, testRequest{method: "GET", path: at + "?legal_entity=USMF&count=1", token: "auditor"}).json(t)["events"].([]any)[0].(map[string]any)
+	require.Subset(t, first["metadata"], map[string]any{"content_type": "application/json", "content_encoding": "utf-8"})
 
 	body := func(expected, data string) string {
 		return `{` + expected + `"events":[{"type":"equipment.machine.serviced","data":` + data + `,"dimensions":{"department":"OPS"},"entities":[{"entity_type":"machine","entity_id":"M 1/7","role":"subject"}]}]}`

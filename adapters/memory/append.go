@@ -19,6 +19,9 @@ type Appender struct{ *state }
 // Append implements ports.EventAppender. It decides whether the request is refused before
 // the first write, so that a refusal has nothing to undo.
 func (s *Appender) Append(ctx context.Context, r ports.AppendRequest) (ports.AppendResult, error) {
+	if f := r.CheckIntent(); f != nil {
+		return ports.AppendResult{}, f
+	}
 	return get(ctx, s.state, func() (ports.AppendResult, error) {
 		p, ok := s.partitions[r.Partition]
 		if !ok {

@@ -79,11 +79,11 @@ func TestGrants(t *testing.T) {
 	got := pgtest.Grants(t, conn, "backbone", "backbone_owner")
 	// S I U D: SELECT, INSERT, UPDATE, DELETE. E: EXECUTE. "U" of the schema is USAGE.
 	require.ElementsMatch(t, strings.Fields(`
-		backbone_app:business_keys:IS backbone_app:create_legal_entity():E backbone_app:event_keys:IS backbone_app:event_payloads:IS
-		backbone_app:event_pii_subjects:IS backbone_app:intent_pii_subjects:IS backbone_app:event_type_generation:ISU backbone_app:event_type_registry:IS backbone_app:event_types:IS backbone_app:events:IS
-		backbone_app:idempotency_keys:DISU backbone_app:installation:IS backbone_app:intents:ISU backbone_app:legal_entities:S
-		backbone_app:number_series:ISU backbone_app:partition_heads.partition_id:U backbone_app:partition_heads:S
-		backbone_app:principals:S backbone_app:projection_checkpoints:DISU backbone_app:schema:U backbone_app:stream_versions:ISU
+		backbone_app:business_keys:S backbone_app:create_legal_entity():E backbone_app:write_event_rows():E backbone_app:event_keys:S backbone_app:event_payloads:S
+		backbone_app:event_pii_subjects:S backbone_app:intent_pii_subjects:S backbone_app:event_type_generation:ISU backbone_app:event_type_registry:IS backbone_app:event_types:IS backbone_app:events:IS
+		backbone_app:idempotency_keys:DISU backbone_app:installation:IS backbone_app:intents:S backbone_app:legal_entities:S
+		backbone_app:number_series:S backbone_app:partition_heads.partition_id:U backbone_app:partition_heads:S
+		backbone_app:principals:S backbone_app:projection_checkpoints:DISU backbone_app:schema:U backbone_app:stream_versions:S
 		backbone_archiver:event_keys:S backbone_archiver:event_payloads:S backbone_archiver:events:S backbone_archiver:partition_heads:S
 		backbone_archiver:schema:U backbone_archiver:stream_versions:S
 		backbone_eraser:event_pii_subjects:S backbone_eraser:intent_pii_subjects:S backbone_eraser:event_payloads:S backbone_eraser:event_type_registry:S backbone_eraser:event_types:S backbone_eraser:events:S backbone_eraser:schema:U
@@ -161,6 +161,11 @@ func TestCatalog_LogRefusesChanges(t *testing.T) {
 
 	more := append(pgtest.Attacks(p),
 		"UPDATE backbone.partition_heads SET genesis = genesis", "DELETE FROM backbone.partition_heads", "INSERT INTO backbone.partition_heads VALUES (1, '')",
+		"INSERT INTO backbone.event_payloads DEFAULT VALUES", "INSERT INTO backbone.event_keys DEFAULT VALUES", "INSERT INTO backbone.business_keys DEFAULT VALUES",
+		"INSERT INTO backbone.event_pii_subjects DEFAULT VALUES", "INSERT INTO backbone.intent_pii_subjects DEFAULT VALUES",
+		"INSERT INTO backbone.stream_versions DEFAULT VALUES", "UPDATE backbone.stream_versions SET version = version + 1", "UPDATE backbone.stream_versions SET metadata = NULL",
+		"INSERT INTO backbone.number_series DEFAULT VALUES", "UPDATE backbone.number_series SET next_number = 1",
+		"INSERT INTO backbone.intents DEFAULT VALUES", "UPDATE backbone.intents SET status = 'executed'", "DELETE FROM backbone.stream_versions", "DELETE FROM backbone.number_series",
 		"UPDATE backbone.event_keys SET type_no = 0", "DELETE FROM backbone.event_keys", "UPDATE backbone.business_keys SET document = ''",
 		"DELETE FROM backbone.business_keys", "DELETE FROM backbone.intents", "UPDATE backbone.installation SET log_name = ''",
 		"UPDATE backbone.event_type_registry SET is_active = false", "DELETE FROM backbone.event_type_registry",
@@ -180,4 +185,105 @@ func TestCatalog_LogRefusesChanges(t *testing.T) {
 		require.Equal(t, refused, pgtest.SQLState(err), "app without triggers: %s", attack)
 	}
 	require.Equal(t, 1, pgtest.RequireVerified(t, s, p))
+}
+
+// TestWriteEventRows_Attacks calls the function that writes the rows of events with rows that no
+// new event supports, with the application's credentials.
+func TestWriteEventRows_Attacks(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	s := pgtest.Open(t, dsn)
+	p := pgtest.NewPartitions(t, s, 2)
+	for _, partition := range p {
+		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(partition, 2))
+		require.NoError(t, err)
+	}
+	app := pgtest.Connect(t, pgtest.As("backbone_app", dsn))
+	names := pgtest.Column(t, app, "SELECT unnest(proargnames) FROM pg_proc WHERE proname = 'write_event_rows'")
+	// call is a call with some arguments; all others are empty.
+	call := func(arguments ...string) string {
+		given := map[string]string{}
+		for _, a := range arguments {
+			name, _, _ := strings.Cut(a, " =>")
+			given[name] = a
+		}
+		all := make([]string, len(names))
+		for i, name := range names {
+			if all[i] = given[name]; all[i] == "" {
+				all[i] = name + " => '{}'"
+			}
+		}
+		return "SELECT backbone.write_event_rows(" + strings.Join(all, ", ") + ")"
+	}
+	own, other := fmt.Sprintf("'{%d}'", p[0]), fmt.Sprintf("'{%d}'", p[1])
+	// newEvent inserts the third event of the partition, of a stream of its own.
+	newEvent := fmt.Sprintf(`INSERT INTO backbone.events (partition_id, sequence, id, type, schema_version, occurred_at, recorded_at, effective_date, tenant_id, legal_entity,
+		actor_type, actor_id, correlation_id, stream_type, stream_id, stream_version, intent_id, payload_hash, checksum)
+		VALUES (%d, 3, gen_random_uuid(), 'crm.note', 1, now(), now(), now(), 'demo', 'USMF', 'human', 'u', 'c', 'note', 'N-1', 1, '00000000-0000-0000-0000-000000000001', sha256(''), sha256(''))`, p[0])
+	third := func(more ...string) string {
+		return call(append([]string{"partitions => " + own, "firsts => '{3}'", "lasts => '{3}'",
+			"payload_partitions => " + own, "payload_sequences => '{3}'", `payload_salts => '{x}'`, `payload_texts => '{"{}"}'`}, more...)...)
+	}
+	const theirs, others = "00000000-0000-0000-0000-000000000001", "00000000-0000-0000-0000-000000000002"
+	forgedIntent := func(id string, last int) (arguments []string) {
+		values := map[string]string{
+			"partitions": own, "ids": "'{" + id + "}'", "firsts": "'{1}'", "counts": "'{1}'", "lasts": fmt.Sprintf("'{%d}'", last), "revisions": "'{1}'",
+			"created": "'{2026-01-01}'", "updated": "'{2026-01-01}'", "entities": "'{USMF}'", "types": "'{crm.note}'", "statuses": "'{executed}'",
+			"actor_types": "'{human}'", "actor_ids": "'{u}'",
+		}
+		for _, name := range names {
+			if column, ok := strings.CutPrefix(name, "intent_"); ok {
+				if values[column] == "" {
+					values[column] = "'{NULL}'"
+				}
+				arguments = append(arguments, name+" => "+values[column])
+			}
+		}
+		return arguments
+	}
+	for name, c := range map[string]struct {
+		before, attack, sqlstate string
+	}{
+		"nothing but rows":            {"", call("key_partitions => "+own, "key_texts => '{k}'", "key_sequences => '{1}'", "key_types => '{1}'"), "23514"},
+		"payload without an event":    {"", third(), "23514"},
+		"rows of an earlier event":    {"", strings.ReplaceAll(third(), "'{3}'", "'{2}'"), "23505"},
+		"event without its payload":   {newEvent, strings.ReplaceAll(third(), "payload_sequences => '{3}'", "payload_sequences => '{}'"), "23514"},
+		"no event among the rows":     {newEvent, strings.ReplaceAll(third(), "lasts => '{3}'", "lasts => '{4}'"), "23514"},
+		"key of an earlier event":     {newEvent, third("key_partitions => "+own, "key_texts => '{k}'", "key_sequences => '{2}'", "key_types => '{1}'"), "23514"},
+		"key in another partition":    {newEvent, third("key_partitions => "+other, "key_texts => '{k}'", "key_sequences => '{3}'", "key_types => '{1}'"), "23514"},
+		"business key of an earlier":  {newEvent, third("business_partitions => "+own, "business_types => '{t}'", "business_texts => '{k}'", "business_sequences => '{1}'", "business_events => '{"+theirs+"}'", "business_documents => '{d}'"), "23514"},
+		"stream that does not change": {newEvent, third("changed_partitions => "+own, "changed_types => '{note}'", "changed_ids => '{N-2}'", `changed_metadata => '{"{}"}'`), "23514"},
+		"series of another partition": {newEvent, third("series_partitions => "+other, "series_names => '{s}'", "series_numbers => '{9}'"), "23514"},
+		"series without an event":     {"", call("partitions => "+own, "series_partitions => "+own, "series_names => '{s}'", "series_numbers => '{9}'"), "23514"},
+		"series of an empty range":    {"", call("partitions => "+own, "firsts => '{4}'", "lasts => '{3}'", "series_partitions => "+own, "series_names => '{s}'", "series_numbers => '{9}'"), "23514"},
+		"range backwards":             {newEvent, strings.ReplaceAll(third(), "firsts => '{3}'", "firsts => '{5}'"), "2201W"},
+		"range without an end":        {newEvent, strings.ReplaceAll(third(), "lasts => '{3}'", "lasts => NULL"), "23514"},
+		"person of an earlier event":  {newEvent, third("person_partitions => "+own, "person_subjects => '{employee:E-1}'", "person_sequences => '{1}'", "person_classes => '{0}'", "person_paths => '{\"{}\"}'"), "23514"},
+		"person of another intent":    {newEvent, third("request_partitions => "+own, "request_subjects => '{employee:E-1}'", "request_intents => '{"+theirs+"}'", "request_classes => '{0}'", "request_paths => '{\"{}\"}'"), "23514"},
+		"intent of another event":     {newEvent, third(forgedIntent(others, 3)...), "23514"},
+		"intent of an earlier event":  {newEvent, third(forgedIntent(theirs, 2)...), "23514"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			tx, err := app.Begin(t.Context())
+			require.NoError(t, err)
+			defer func() { _ = tx.Rollback(context.Background()) }()
+			if c.before != "" {
+				_, err = tx.Exec(t.Context(), c.before)
+				require.NoError(t, err)
+			}
+			_, err = tx.Exec(t.Context(), c.attack)
+			require.Equal(t, c.sqlstate, pgtest.SQLState(err), "%s: %v", c.attack, err)
+		})
+	}
+	// An event of its own changes what it says and nothing else: the stream and the intent that it
+	// names. It stays in the log, where a verification finds it.
+	tx, err := app.Begin(t.Context())
+	require.NoError(t, err)
+	defer func() { _ = tx.Rollback(context.Background()) }()
+	_, err = tx.Exec(t.Context(), newEvent)
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), third(forgedIntent(theirs, 3)...))
+	require.NoError(t, err)
+	_, err = tx.Exec(t.Context(), third())
+	require.Equal(t, "23505", pgtest.SQLState(err), "an event gets its rows once")
 }

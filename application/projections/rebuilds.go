@@ -39,6 +39,9 @@ type RebuildsConfig struct {
 	// MaxBehind is how many events a version may lack in a legal entity when it becomes active;
 	// positive.
 	MaxBehind int
+	// SnapshotEvery is how many events the active version of a projection reads in all legal
+	// entities together until a snapshot of it is taken; 0: none is taken by itself.
+	SnapshotEvery int
 	// ManualSwitch leaves the switch to the version of a newer handler to operators.
 	ManualSwitch bool
 }
@@ -51,7 +54,7 @@ type Rebuilds struct {
 	catalog
 	interval time.Duration // advanceInterval, which tests shorten
 
-	checked time.Time // when CopySnapshots last checked snapshots for redactions
+	checked time.Time // when CopySnapshots last looked for due snapshots and for redacted ones
 	idle    atomic.Bool
 	wakes   [2]chan struct{} // of the loops of Run
 

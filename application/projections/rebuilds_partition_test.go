@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -40,8 +41,9 @@ func (r *rowPerEvent) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.
 // rebuildFixture is a rig with rebuilds of rows that can be replaced.
 type rebuildFixture struct {
 	*runnerFixture
-	handler  *rowPerEvent
-	rebuilds *projections.Rebuilds
+	handler       *rowPerEvent
+	rebuilds      *projections.Rebuilds
+	snapshotEvery int
 }
 
 func newRebuildFixture(t *testing.T) *rebuildFixture {
@@ -59,7 +61,7 @@ func (w *rebuildFixture) looking(declared []module.Projection) *projections.Rebu
 	return testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{
 		Store: w.store.Projections, Log: w.store.Events, Register: w.store.ProjectionVersions, Versions: w.store.ProjectionVersions, Snapshots: w.store.ProjectionSnapshots, Clock: w.clock, Declared: declared,
 		Handlers: map[string]ports.ProjectionHandler{name: w.handler}, Tables: map[string][]ports.ProjectionTable{name: {ports.ProjectionRowTable}},
-		Wake: w.runner.Wake, MaxBehind: 5,
+		Wake: w.runner.Wake, MaxBehind: 5, SnapshotEvery: w.snapshotEvery,
 	}))
 }
 
@@ -250,6 +252,59 @@ func TestRebuilds_FromSnapshot(t *testing.T) {
 	require.False(t, b2.Snapshots[0].SameCode)
 	_, err = newer.Start(t.Context(), latest, false)
 	require.Equal(t, projection.CodeOtherCode, fault.CodeOf(err))
+}
+
+// TestRebuilds_SnapshotEvery takes a snapshot by itself, once, when the projection has read enough
+// events since the one before.
+func TestRebuilds_SnapshotEvery(t *testing.T) {
+	t.Parallel()
+	w := newRebuildFixture(t)
+	w.snapshotEvery = 10
+	nodes := []*projections.Rebuilds{w.looking(declared), w.looking(declared)}
+	w.rebuilds = nodes[0]
+	a, b := w.entity(t, "A"), w.entity(t, "B")
+	w.start(t)
+	read := func(p event.PartitionID, events, all int) {
+		w.write(t, p, moved(events)...)
+		w.hurry(t, func() bool { return w.shown(t, version, p)["first"] == all }, "the events are read")
+		w.clock.Advance(projections.SnapshotCheck)
+		errs := make([]error, len(nodes))
+		var wg sync.WaitGroup
+		for i, n := range nodes {
+			wg.Go(func() { errs[i] = n.CopySnapshots(t.Context()) })
+		}
+		wg.Wait()
+		require.Equal(t, []error{nil, nil}, errs)
+		require.NoError(t, nodes[0].CopySnapshots(t.Context()), "what was ordered is copied")
+	}
+	read(a, 6, 6)
+	require.Empty(t, w.status(t).Snapshots)
+	read(b, 4, 4)
+	require.Len(t, w.status(t).Snapshots, 1, "ten events of all legal entities")
+	first := w.status(t).Snapshots[0]
+	require.Equal(t, []any{true, "system"}, []any{first.Complete, first.StartedBy})
+	read(a, 9, 15)
+	require.Len(t, w.status(t).Snapshots, 1)
+	_, err := w.rebuilds.TakeSnapshot(t.Context(), projections.Order{Name: name, By: "ada", Partition: a})
+	require.NoError(t, err)
+	read(a, 1, 16)
+	require.Len(t, w.status(t).Snapshots, 3, "one of a single legal entity is beside them")
+	for i := range 4 {
+		read(b, 10, 14+10*i)
+	}
+	whole := 0
+	for _, s := range w.status(t).Snapshots {
+		if s.Partition == 0 {
+			whole++
+		}
+	}
+	require.Equal(t, projections.KeptSnapshots, whole, "older ones are dropped")
+
+	w.snapshotEvery = 0
+	nodes = []*projections.Rebuilds{w.looking(declared), w.looking(declared)}
+	newest := w.status(t).Snapshots[0].Version
+	read(b, 50, 94)
+	require.Equal(t, newest, w.status(t).Snapshots[0].Version, "none by default")
 }
 
 // TestRebuilds_DropsSnapshotOfOtherHandler switches to a newer handler's version before the

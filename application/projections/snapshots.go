@@ -160,13 +160,58 @@ func (r *Rebuilds) chooseBase(ctx context.Context, all []projection.Projection, 
 	return cmp.Or(refused, error(projection.SnapshotNotFound(o.Name)))
 }
 
-// redactionsEvery is how often outdated parts are removed from snapshots. A redacted value is
-// never copied back, however long that takes.
-const redactionsEvery = time.Minute
+// SnapshotCheck is how often a node looks for snapshots that are due and for outdated parts of
+// snapshots. A redacted value is never copied back, however long that takes.
+const SnapshotCheck = time.Minute
+
+// orderDue orders a snapshot of an active version that has read SnapshotEvery events since its
+// newest snapshot of all legal entities. If several nodes order it, the register accepts one.
+func (r *Rebuilds) orderDue(ctx context.Context, all []projection.Projection, p projection.Projection) error {
+	newest := 0
+	for _, s := range all {
+		if s.Name != p.Name || s.Scope != 0 {
+			continue
+		}
+		if s.Role == projection.Saving {
+			return nil
+		}
+		if s.Role == projection.Saved && projection.SameCode(s, p) {
+			newest = max(newest, s.Version)
+		}
+	}
+	saved := map[event.PartitionID]event.Sequence{}
+	if newest > 0 {
+		parts, err := r.config.Snapshots.SnapshotParts(ctx, p.Name)
+		if err != nil {
+			return err
+		}
+		for _, part := range parts {
+			if part.Version == newest {
+				saved[part.Partition] = part.Sequence
+			}
+		}
+	}
+	checkpoints, err := r.config.Store.Checkpoints(ctx, p.Name, p.Version)
+	if err != nil {
+		return err
+	}
+	read := 0
+	for _, c := range checkpoints {
+		read += int(c.Sequence - min(c.Sequence, saved[c.Partition]))
+	}
+	if read < r.config.SnapshotEvery {
+		return nil
+	}
+	_, err = r.TakeSnapshot(ctx, Order{Name: p.Name, By: "system"})
+	if fault.CodeOf(err) == projection.CodeSnapshotInProgress {
+		return nil // another node was faster
+	}
+	return err
+}
 
 // CopySnapshots copies the missing parts of snapshots and of versions that start from one, and
-// removes parts that may hold redacted values. It leaves the parts alone that another node
-// copies.
+// removes parts that may hold redacted values. It orders snapshots that are due, which the next
+// call copies. It leaves the parts alone that another node copies.
 func (r *Rebuilds) CopySnapshots(ctx context.Context) error {
 	if r.config.Snapshots == nil {
 		return nil
@@ -177,7 +222,7 @@ func (r *Rebuilds) CopySnapshots(ctx context.Context) error {
 	}
 	var first error
 	now := r.config.Clock.Now()
-	check := absDiff(now, r.checked) >= redactionsEvery
+	check := absDiff(now, r.checked) >= SnapshotCheck
 	if check {
 		r.checked = now
 	}
@@ -192,6 +237,8 @@ func (r *Rebuilds) CopySnapshots(ctx context.Context) error {
 			err = r.reportOnce(ctx, "copy", p, r.copySnapshot(ctx, all, p, tables))
 		case p.Role == projection.Saved && check:
 			err = r.reportOnce(ctx, "redact", p, r.removeRedacted(ctx, p, tables))
+		case p.Role == projection.Active && check && r.config.SnapshotEvery > 0 && len(tables) > 0:
+			err = r.reportOnce(ctx, "snapshot", p, r.orderDue(ctx, all, p))
 		case p.Role == projection.Building && p.Base != 0 && p.Status == projection.Created:
 			err = r.reportOnce(ctx, "begin", p, r.copyBase(ctx, p, tables))
 		}

@@ -37,7 +37,7 @@ func (a *App) composeProjections(handlers map[string]ports.ProjectionHandler, cl
 	upcast := a.withUpcasting(handlers)
 	a.rebuilds, err = projections.NewRebuilds(projections.RebuildsConfig{
 		Store: a.Store.Projections, Log: bookLog{a.Store.Events}, Register: a.Store.ProjectionVersions, Versions: a.Store.ProjectionVersions, Snapshots: a.Store.ProjectionSnapshots, Clock: clock, Logger: a.logger, Declared: a.Catalog.Projections, Custom: a.custom, Handlers: upcast,
-		Tables: tablesOf(handlers), Wake: func() { a.Runner.Wake() }, MaxBehind: c.SwitchWithin, ManualSwitch: c.Switch == "manual",
+		Tables: tablesOf(handlers), Wake: func() { a.Runner.Wake() }, MaxBehind: c.SwitchWithin, SnapshotEvery: c.SnapshotEvery, ManualSwitch: c.Switch == "manual",
 	})
 	if err != nil {
 		return err

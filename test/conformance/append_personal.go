@@ -184,7 +184,7 @@ func keyOrder(t *testing.T, s *suite) {
 	b := s.newPartition(t)
 	id := b.key("employee:E-1", shredding.KeyStandard)
 	in := b.intent(intent.PendingApproval)
-	b.must(t, ports.AppendRequest{Partition: b.le.Partition, Intent: insert(in)})
+	b.must(t, b.intentRequest(s, insert(in)))
 	r := b.request(b.personal(id, 1))
 	r.Streams = expect(stream("none"), concurrency.StreamExists())
 	b.refused(t, codeErased, r)
@@ -197,7 +197,7 @@ func keyOfIntent(t *testing.T, s *suite) {
 	id := b.minted(t, "employee:E-1", shredding.KeyStandard)
 	write := func(w *ports.IntentWrite, subjects ...event.SealedSubject) ports.AppendRequest {
 		w.Sealed = subjects
-		return ports.AppendRequest{Partition: b.le.Partition, Intent: w}
+		return b.intentRequest(s, w)
 	}
 	in := b.intent(intent.PendingApproval)
 	b.must(t, write(insert(in), sealed(id, 1, "/email")))

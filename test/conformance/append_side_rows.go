@@ -219,7 +219,8 @@ func outcomeReader(t *testing.T, s *suite) {
 var intentPromises = []promise{
 	{"intent is stored with its events and their range", intentWithEvents},
 	{"every field of an intent is read as written", intentFields},
-	{"request without events writes its intent only", intentOnly},
+	{"request with an event about its intent alone", intentOnly},
+	{"intent that no event binds is refused", intentUnbound},
 	{"intent is inserted once", intentOnce},
 	{"update of an older revision is refused", intentRevision},
 	{"intent passes through its lifecycle", intentLifecycle},
@@ -280,8 +281,7 @@ func intentFields(t *testing.T, s *suite) {
 	want.Actor.Details.OnBehalfOf = &event.Delegate{Type: "human", ID: "u-2"}
 	want.Approvals = []intent.Approval{{PersonID: "p", ActorID: "a", Role: "controller", Decision: "approved", PlanHash: "plan-1", Comment: "fine", At: s.clock.Now()}}
 	want.Refusal = &intent.Refusal{Code: "rule.denied", Kind: "forbidden", Detail: "over the limit; ask for approval"}
-	r := b.request()
-	r.Intent = insert(want)
+	r := b.intentRequest(s, insert(want))
 	b.must(t, r)
 	got := b.stored(t, want.ID)
 	stamped := want
@@ -297,19 +297,30 @@ func intentFields(t *testing.T, s *suite) {
 	require.JSONEq(t, string(want.Payload), string(got.Payload))
 	require.Contains(t, string(got.Payload), "1.50", "numbers of a payload keep their digits")
 	got.CreatedAt, got.UpdatedAt, got.Rules, got.Payload = want.CreatedAt, want.UpdatedAt, want.Rules, want.Payload
+	want.LastSequence = 1
 	require.Equal(t, want, got)
+}
+
+// intentUnbound refuses to write an intent's row without an event that holds its digest.
+func intentUnbound(t *testing.T, s *suite) {
+	b := s.newPartition(t)
+	_, err := b.store.Append(context.Background(), ports.AppendRequest{Partition: b.le.Partition, Intent: insert(b.intent(intent.PendingApproval))})
+	require.Equal(t, fault.Internal, fault.KindOf(err))
+	r := b.request(b.event(s.opened, stream("1")))
+	r.Intent = insert(b.intent(intent.PendingApproval))
+	_, err = b.store.Append(context.Background(), r)
+	require.Equal(t, fault.Internal, fault.KindOf(err), "the event of another intent")
+	_, err = b.store.Intent(context.Background(), b.le.Partition, r.Intent.Intent.ID)
+	require.Equal(t, "intent.not_found", fault.CodeOf(err))
+	require.Zero(t, b.head(t).Sequence)
 }
 
 func intentOnly(t *testing.T, s *suite) {
 	b := s.newPartition(t)
 	b.write(t, b.event(s.opened, stream("0")))
-	before := b.head(t)
-	r := b.request()
-	r.Intent = insert(b.intent(intent.PendingApproval))
+	r := b.intentRequest(s, insert(b.intent(intent.PendingApproval)))
 	r.Idempotency = b.claim("key", "content")
-	result := b.must(t, r)
-	require.Equal(t, before.Sequence, result.Head)
-	require.Equal(t, before, b.head(t))
+	b.must(t, r)
 	in := b.stored(t, r.Intent.Intent.ID)
 	require.Equal(t, intent.PendingApproval, in.Status)
 	require.Zero(t, in.FirstSequence)
@@ -317,32 +328,28 @@ func intentOnly(t *testing.T, s *suite) {
 	again, err := b.try(r)
 	require.NoError(t, err)
 	require.True(t, again.Replayed)
-	require.Equal(t, ports.IdempotencyOutcome{StoredHash: fingerprint("content"), IntentID: in.ID}, again.Outcome)
+	require.Equal(t, ports.IdempotencyOutcome{StoredHash: fingerprint("content"), IntentID: in.ID, FirstSequence: 2, EventCount: 1}, again.Outcome)
 }
 
 func intentOnce(t *testing.T, s *suite) {
 	b := s.newPartition(t)
-	r := b.request()
-	r.Intent = insert(b.intent(intent.PendingApproval))
+	r := b.intentRequest(s, insert(b.intent(intent.PendingApproval)))
 	b.must(t, r)
 	f := b.refused(t, concurrency.CodeIntentChanged, r)
 	require.Equal(t, r.Intent.Intent.ID.String(), f.IntentID)
-	never := b.request()
-	never.Intent = update(b.intent(intent.PendingApproval), intent.Executed)
+	never := b.intentRequest(s, update(b.intent(intent.PendingApproval), intent.Executed))
 	b.refused(t, concurrency.CodeIntentChanged, never)
 }
 
 func intentRevision(t *testing.T, s *suite) {
 	b := s.newPartition(t)
-	r := b.request()
-	r.Intent = insert(b.intent(intent.PendingApproval))
+	r := b.intentRequest(s, insert(b.intent(intent.PendingApproval)))
 	b.must(t, r)
 	in := b.stored(t, r.Intent.Intent.ID)
 	approve := b.request(b.event(s.opened, stream("1")))
 	approve.Intent = update(in, intent.Executed)
 	b.must(t, approve)
-	reject := b.request()
-	reject.Intent = update(in, intent.Rejected)
+	reject := b.intentRequest(s, update(in, intent.Rejected))
 	b.refused(t, concurrency.CodeIntentChanged, reject)
 	got := b.stored(t, in.ID)
 	require.Equal(t, intent.Executed, got.Status)
@@ -351,13 +358,11 @@ func intentRevision(t *testing.T, s *suite) {
 
 func intentLifecycle(t *testing.T, s *suite) {
 	b := s.newPartition(t)
-	r := b.request()
-	r.Intent = insert(b.intent(intent.PendingApproval))
+	r := b.intentRequest(s, insert(b.intent(intent.PendingApproval)))
 	b.must(t, r)
 	id := r.Intent.Intent.ID
 	for i, status := range []intent.Status{intent.PendingApproval, intent.PendingApproval, intent.PendingApproval} {
-		r.Intent = update(b.stored(t, id), status)
-		b.must(t, r)
+		b.must(t, b.intentRequest(s, update(b.stored(t, id), status)))
 		in := b.stored(t, id)
 		require.Equal(t, status, in.Status)
 		require.Equal(t, i+2, in.Revision)
@@ -367,7 +372,7 @@ func intentLifecycle(t *testing.T, s *suite) {
 	r.Intent = update(b.stored(t, id), intent.Executed)
 	b.must(t, r)
 	in := b.stored(t, id)
-	require.Equal(t, event.Sequence(1), in.FirstSequence)
+	require.Equal(t, event.Sequence(5), in.FirstSequence)
 	require.Equal(t, 2, in.EventCount)
 	require.Equal(t, 5, in.Revision)
 }
@@ -386,8 +391,7 @@ func waitingIntents(t *testing.T, s *suite) {
 		if i == 3 {
 			in.Status = intent.Executed
 		}
-		r := b.request()
-		r.Intent = insert(in)
+		r := b.intentRequest(s, insert(in))
 		b.must(t, r)
 		want = append(want, in.ID)
 	}
@@ -402,8 +406,7 @@ func waitingIntents(t *testing.T, s *suite) {
 	}
 	require.Equal(t, []event.ID{want[1], want[2], want[0]}, ids(10))
 	require.Equal(t, []event.ID{want[1], want[2]}, ids(2))
-	r := b.request()
-	r.Intent = update(b.stored(t, want[1]), intent.Rejected)
+	r := b.intentRequest(s, update(b.stored(t, want[1]), intent.Rejected))
 	b.must(t, r)
 	require.Equal(t, []event.ID{want[2], want[0]}, ids(10))
 }
@@ -451,8 +454,7 @@ func listedIntents(t *testing.T, s *suite) {
 
 func unknownIntent(t *testing.T, s *suite) {
 	b, other := s.newPartition(t), s.newPartition(t)
-	r := other.request()
-	r.Intent = insert(other.intent(intent.PendingApproval))
+	r := other.intentRequest(s, insert(other.intent(intent.PendingApproval)))
 	other.must(t, r)
 	for _, id := range []event.ID{b.ids.next(), r.Intent.Intent.ID} {
 		_, err := b.store.Intent(context.Background(), b.le.Partition, id)

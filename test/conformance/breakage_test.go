@@ -95,14 +95,6 @@ func leakEvent(w *wrapper) conformance.Store {
 	})
 }
 
-func leakIntent(w *wrapper) conformance.Store {
-	return afterRefusal(w, func(ctx context.Context, r ports.AppendRequest) {
-		if r.Intent != nil {
-			_, _ = w.Append(ctx, ports.AppendRequest{Partition: r.Partition, Intent: r.Intent})
-		}
-	})
-}
-
 // leakKey remembers the business keys of refused requests.
 func leakKey(w *wrapper) conformance.Store {
 	type held struct {

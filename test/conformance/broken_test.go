@@ -40,7 +40,6 @@ var broken = []breakage{
 	{"reorders a page", reorderPage, []string{"Append/batch is stored in the given order", "Read/pages forward neither overlap nor skip"}},
 	{"leaks a refused batch's first event", leakEvent, []string{"Rollback/refused batch writes nothing"}},
 	{"leaks a refused batch's business key", leakKey, []string{"Rollback/refused batch writes nothing"}},
-	{"leaks a refused request's intent", leakIntent, []string{"Rollback/refused batch writes nothing"}},
 	{"skips a sequence", skipSequence, []string{"Append/sequences have no gaps", "Chain/chain recomputes from the genesis"}},
 	{"ignores append conditions", ignoreConditions, []string{
 		"Condition/matching event after the sequence fails the condition", "Race/one of sixteen wins an append condition", "Model/conditional appends are linearizable",

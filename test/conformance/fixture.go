@@ -113,8 +113,21 @@ func (b *partition) request(events ...event.Prepared) ports.AppendRequest {
 	return ports.AppendRequest{Partition: b.le.Partition, Events: events}
 }
 
+// try appends. The last event of a write of an intent is the intent's, as the port demands.
 func (b *partition) try(r ports.AppendRequest) (ports.AppendResult, error) {
+	if n := len(r.Events); r.Intent != nil && n > 0 {
+		r.Events = slices.Clone(r.Events)
+		r.Events[n-1].IntentID = r.Intent.Intent.ID
+	}
 	return b.store.Append(context.Background(), r)
+}
+
+// intentRequest writes an intent with an event about it.
+func (b *partition) intentRequest(s *suite, w *ports.IntentWrite) ports.AppendRequest {
+	r := b.request(b.event(s.opened, stream("intent")))
+	r.Intent = w
+	r.Intent.EventsAbout = 1
+	return r
 }
 
 func (b *partition) must(t tester, r ports.AppendRequest) ports.AppendResult {

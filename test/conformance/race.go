@@ -79,9 +79,10 @@ func (b *partition) compete(t *testing.T, n, rounds int, code string, build func
 		for i := range requests {
 			requests[i] = build(round, i)
 		}
+		before := b.head(t).Sequence
 		errs := race(n, func(i int) error { _, err := b.try(requests[i]); return err })
 		winner := oneWinner(t, errs, code)
-		events := b.query(t, ports.EventQuery{After: event.Sequence(round)})
+		events := b.query(t, ports.EventQuery{After: before})
 		require.Len(t, events, 1, "a loser left an event")
 		require.Equal(t, requests[winner].Events[0].ID, events[0].ID)
 	}
@@ -195,10 +196,9 @@ func raceIdempotency(t *testing.T, s *suite) {
 
 func raceIntent(t *testing.T, s *suite) {
 	b := s.newPartition(t)
-	r := b.request()
-	r.Intent = insert(b.intent(intent.PendingApproval))
-	b.must(t, r)
-	id := r.Intent.Intent.ID
+	w := insert(b.intent(intent.PendingApproval))
+	id := w.Intent.ID
+	b.must(t, b.intentRequest(s, w))
 	b.compete(t, 8, 10, concurrency.CodeIntentChanged, func(round, i int) ports.AppendRequest {
 		r := b.request(b.event(s.opened, stream(fmt.Sprint(round))))
 		r.Intent = update(b.stored(t, id), intent.Executed)

@@ -31,7 +31,13 @@ var lifecyclePromises = []promise{
 
 // changing makes the event one that changes its stream.
 func changing(a event.StreamAction) option {
-	return func(p *event.Prepared) { p.Change = &event.StreamChange{Action: a} }
+	return func(p *event.Prepared) {
+		p.Type, p.Change = stateEvents[a], &event.StreamChange{Action: a}
+	}
+}
+
+var stateEvents = map[event.StreamAction]string{
+	event.DeleteStream: "stream.deleted", event.TombstoneStream: "stream.tombstoned", event.RecreateStream: "stream.recreated",
 }
 
 func describing(settings, access string) option {

@@ -58,12 +58,10 @@ func chainRecomputes(t *testing.T, s *suite) {
 		r := b.request(b.event(s.opened, stream("1")))
 		r.Streams = expect(stream("1"), concurrency.NoStream())
 		b.refused(t, concurrency.CodeWrongExpectedVersion, r)
-		in := b.request()
-		in.Intent = insert(b.intent(intent.PendingApproval))
-		b.must(t, in)
+		b.must(t, b.intentRequest(s, insert(b.intent(intent.PendingApproval))))
 		b.clock.Advance(time.Second)
 	}
-	require.Len(t, b.verify(t, 4), 6)
+	require.Len(t, b.verify(t, 4), 9)
 }
 
 func payloadsMatch(t *testing.T, s *suite) {

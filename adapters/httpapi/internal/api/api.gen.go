@@ -872,6 +872,12 @@ type Lineage struct {
 type Metadata struct {
 	Checksum string `json:"checksum"`
 
+	// ContentEncoding Of the stored payload: `utf-8` is plain JSON. Answers hold `data` as JSON in any case.
+	ContentEncoding string `json:"content_encoding"`
+
+	// ContentType Of the stored payload.
+	ContentType string `json:"content_type"`
+
 	// PayloadHash Of the event as it is stored.
 	PayloadHash string `json:"payload_hash"`
 

@@ -28,6 +28,9 @@ func (s *Engine) Append(ctx context.Context, r ports.AppendRequest) (result port
 	if err := ctx.Err(); err != nil {
 		return ports.AppendResult{}, err
 	}
+	if f := r.CheckIntent(); f != nil {
+		return ports.AppendResult{}, f
+	}
 	started := time.Now()
 	defer func() { s.metrics.ObserveAppend(time.Since(started), len(r.Events), fault.CodeOf(err)) }()
 	w := &queuedRequest{request: &r, queuedAt: started, answer: make(chan answer, 1)}

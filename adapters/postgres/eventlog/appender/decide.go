@@ -132,7 +132,7 @@ func (g *group) checkPreconditions(r *ports.AppendRequest, v *verdict) {
 		k := idKey{r.Partition, w.Intent.ID}
 		revision, ok := g.overlay.intents[k]
 		if !ok {
-			revision = g.facts.intents.getOrWant(k).revision
+			revision = g.facts.intents.getOrWant(k)
 		}
 		if revision != w.ExpectedRevision {
 			v.err = concurrency.IntentChanged(w.Intent.ID)

@@ -19,7 +19,6 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog/appender"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pgtest"
 	"github.com/erpbackbone/backbone/domain/fault"
-	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
@@ -30,6 +29,7 @@ type network struct {
 	at      string        // the statement that cut waits for
 	cut     func(*wire)   // called once when an appender is about to send that statement
 	refused atomic.Bool   // new connections
+	aborts  atomic.Int32  // how many connections of appenders still answer their commits with a rollback
 	jam     chan struct{} // closed: the end of what keeps new connections waiting; nil: nothing does
 }
 
@@ -116,6 +116,9 @@ func (w *wire) Write(b []byte) (int, error) {
 	w.network.mu.Lock()
 	cut := w.network.cut
 	w.appends = w.appends || bytes.Contains(b, []byte("application_name\x00backbone appends\x00"))
+	if commit := []byte("\x00commit\x00"); w.appends && bytes.Contains(b, commit) && w.network.aborts.Add(-1) >= 0 {
+		b = bytes.Replace(b, commit, []byte("\x00abort \x00"), 1) // its Parse message
+	}
 	if sent := w.executed(b); cut == nil || !w.appends || !slices.Contains(sent, w.network.at) {
 		w.network.mu.Unlock()
 		return w.Conn.Write(b)
@@ -234,37 +237,29 @@ func TestResolveOutcome_ConnectionLostAfterCommit(t *testing.T) {
 	require.Equal(t, 4, pgtest.RequireVerified(t, s, p))
 }
 
-func TestResolveOutcome_IntentWithoutEvents(t *testing.T) {
+func TestResolveOutcome_KeyWithoutEvents(t *testing.T) {
 	t.Parallel()
 	for name, cut := range map[string]func(*wire){"before": (*wire).lose, "after": (*wire).loseAnswer} {
-		for _, withKey := range []bool{true, false} {
-			t.Run(name, func(t *testing.T) {
-				t.Parallel()
-				n := &network{}
-				s := pgtest.Open(t, pgtest.Database(t), throughNetwork(n))
-				p := pgtest.NewPartitions(t, s, 1)[0]
-				request := func() ports.AppendRequest {
-					r := pgtest.Invoice(p, 1)
-					if !withKey {
-						r.Idempotency = nil
-					}
-					r.Intent = &ports.IntentWrite{Intent: intent.Intent{
-						ID: r.Events[0].ID, Type: "ap.submit_invoice", Status: intent.Denied, CreatedAt: time.Now(), UpdatedAt: time.Now(),
-					}}
-					r.Events, r.Streams = nil, nil
-					return r
-				}
-				openConnections(t, s, request())
-				n.atCommit(cut)
-				r := request()
-				_, err := s.Appender.Append(t.Context(), r)
-				n.requireCut(t)
-				require.NoError(t, err)
-				in, err := s.Intents.Intent(t.Context(), p, r.Intent.Intent.ID)
-				require.NoError(t, err)
-				require.Equal(t, 1, in.Revision)
-			})
-		}
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			n := &network{}
+			s := pgtest.Open(t, pgtest.Database(t), throughNetwork(n))
+			p := pgtest.NewPartitions(t, s, 1)[0]
+			request := func() ports.AppendRequest {
+				r := pgtest.Invoice(p, 1)
+				r.Events, r.Streams = nil, nil
+				return r
+			}
+			openConnections(t, s, request())
+			n.atCommit(cut)
+			r := request()
+			_, err := s.Appender.Append(t.Context(), r)
+			n.requireCut(t)
+			require.NoError(t, err)
+			_, found, err := s.Intents.IdempotencyOutcome(t.Context(), p, r.Idempotency.Key, time.Now())
+			require.NoError(t, err)
+			require.True(t, found)
+		})
 	}
 }
 
@@ -377,6 +372,34 @@ func TestNotify_FailureDoesNotFailAppend(t *testing.T) {
 	}
 	n.refused.Store(false)
 	require.Equal(t, 5, pgtest.RequireVerified(t, s, p))
+}
+
+// A commit that the server answers with a rollback has written nothing: the group runs again, and
+// its callers may send their requests again.
+func TestAppend_CommitAnsweredByRollback(t *testing.T) {
+	t.Parallel()
+	n := &network{}
+	s := pgtest.Open(t, pgtest.Database(t), throughNetwork(n))
+	p := pgtest.NewPartitions(t, s, 1)[0]
+	n.aborts.Store(2)
+	r := pgtest.Invoice(p, 1)
+	_, err := s.Appender.Append(t.Context(), r)
+	require.NoError(t, err)
+	require.Negative(t, n.aborts.Load(), "two commits were rolled back")
+	require.Equal(t, 1, pgtest.RequireVerified(t, s, p))
+}
+
+func TestAppend_CommitAlwaysAnsweredByRollback(t *testing.T) {
+	t.Parallel()
+	n := &network{}
+	s := pgtest.Open(t, pgtest.Database(t), throughNetwork(n))
+	p := pgtest.NewPartitions(t, s, 1)[0]
+	n.aborts.Store(100)
+	_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
+	f, ok := fault.As(err)
+	require.True(t, ok)
+	require.Equal(t, "store.unavailable", f.Code)
+	require.Positive(t, f.RetryAfter)
 }
 
 // A request that always meets deadlocks is refused as one that may be sent again, not as one

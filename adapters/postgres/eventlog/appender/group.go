@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -149,9 +150,9 @@ func (g *group) run(ws []*queuedRequest, probeLocks bool) (unanswered []*queuedR
 }
 
 // mayPass reports whether a group that was rolled back may be committed by another run: a
-// deadlock, a serialization failure, a commit or a lease that got lost.
+// deadlock, a serialization failure, a commit that got lost or was rolled back, a lost lease.
 func mayPass(err error) bool {
-	return pg.IsSerializationFailure(err) || errors.Is(err, errCommitNotFound) || errors.Is(err, errLeaseLost)
+	return pg.IsSerializationFailure(err) || errors.Is(err, errCommitNotFound) || errors.Is(err, errCommitRolledBack) || errors.Is(err, errLeaseLost)
 }
 
 // rejected is the fault of a request that failed when it was alone in its group.
@@ -167,6 +168,9 @@ func (g *group) rejected(err error) *fault.Error {
 	}
 	f := fault.New(fault.Internal, codeRejected, "%s", detail).WithCause(cause)
 	if s, ok := errors.AsType[*pg.StatementError](cause); ok {
+		if strings.HasPrefix(s.Constraint, "event_rows_") { // of backbone.write_event_rows
+			return errRowsMissing().WithCause(cause)
+		}
 		f = f.With("sqlstate", s.SQLState)
 		if s.Constraint != "" {
 			f = f.With("constraint", s.Constraint)

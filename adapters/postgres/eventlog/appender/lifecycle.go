@@ -1,7 +1,6 @@
 package appender
 
 import (
-	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -9,21 +8,10 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// streamChange holds the lifecycle and metadata columns that a group changes in a stream's
-// row. It is never changed in place, because copies of the row point to it.
-type streamChange struct {
-	readableFrom    event.Version // 0: unchanged
-	metadataVersion event.Version // 0: metadata unchanged
-	settings        []byte
-}
-
 // add advances the row by an accepted event, whose action checkStates has allowed.
 func (s *streamRow) add(e *event.Prepared) {
 	s.version++
 	s.last = e.Sequence
-	if s.first == 0 {
-		s.first = e.Sequence
-	}
 	if e.Action() != event.DescribeStream {
 		s.content = s.version
 	}
@@ -32,38 +20,10 @@ func (s *streamRow) add(e *event.Prepared) {
 		return
 	}
 	s.state, _ = s.state.After(e.Change.Action)
-	var change streamChange
-	if s.change != nil {
-		change = *s.change
+	s.changed = true
+	if e.Change.Action == event.DescribeStream {
+		s.settings, s.access = e.Change.Settings, string(e.Change.Access)
 	}
-	switch e.Change.Action {
-	case event.RecreateStream:
-		change.readableFrom = s.version
-	case event.DescribeStream:
-		change.metadataVersion, change.settings = s.version, e.Change.Settings
-		s.access = string(e.Change.Access)
-	}
-	s.change = &change
-}
-
-// fill adds the parameters that UpsertStreamVersions lacks and ChangeStreams has.
-func (s *streamChange) fill(row *rowSet, state event.StreamState) {
-	lifecycle := row.next()
-	if state == event.StreamActive {
-		lifecycle.Null()
-	} else {
-		lifecycle.Text(state.String())
-	}
-	version := func(c *pg.Column, v event.Version) {
-		if v == 0 {
-			c.Null()
-		} else {
-			c.Int8(int64(v))
-		}
-	}
-	version(row.next(), s.readableFrom)
-	row.next().JSON(s.settings)
-	version(row.next(), s.metadataVersion)
 }
 
 // checkAccess checks the caller's roles against the access lists of the streams it writes.

@@ -13,9 +13,15 @@ import (
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/stream"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
+
+var changeTypes = map[event.StreamAction]string{
+	event.DescribeStream: stream.MetadataChanged, event.DeleteStream: stream.Deleted,
+	event.TombstoneStream: stream.Tombstoned, event.RecreateStream: stream.Recreated,
+}
 
 // TestGroup_SeesItsOwnStreamChanges queues requests one after the other while the
 // appender is paused, so that one transaction decides all of them in that order.
@@ -32,7 +38,7 @@ func TestGroup_SeesItsOwnStreamChanges(t *testing.T) {
 			e := &r.Events[i]
 			e.Stream, e.BusinessKeys = id, nil
 			if a != event.AppendToStream {
-				e.Change = &event.StreamChange{Action: a}
+				e.Type, e.Change = changeTypes[a], &event.StreamChange{Action: a}
 			}
 		}
 		r.Idempotency, r.Streams = nil, nil
@@ -114,6 +120,9 @@ func TestStreamRows_LifecycleColumnsStayNull(t *testing.T) {
 		r.Events[0].Stream = event.StreamID{Type: "machine", ID: "M-17"}
 		if change == nil {
 			r.Events[0].Stream.ID = "M-1"
+		}
+		if change != nil {
+			r.Events[0].Type = changeTypes[change.Action]
 		}
 		r.Events[0].Change = change
 		_, err := s.Appender.Append(t.Context(), r)

@@ -142,12 +142,13 @@ type (
 // The rows.
 type (
 	streamRow struct {
-		version     event.Version
-		content     event.Version // all events after it are changes of metadata
-		first, last event.Sequence
-		state       event.StreamState
-		access      string        // access list, JSON; "": none
-		change      *streamChange // lifecycle and metadata columns that the group changes; nil: none
+		version  event.Version
+		content  event.Version // all events after it are changes of metadata
+		last     event.Sequence
+		state    event.StreamState
+		access   string // access list, JSON; "": none
+		changed  bool   // the group changes its state or metadata; the state follows from the events
+		settings []byte // the new metadata, as far as the log obeys them
 	}
 	idempotencyRow struct {
 		outcome   ports.IdempotencyOutcome
@@ -162,11 +163,6 @@ type (
 		sequence event.Sequence // of the first match; 0: none
 		scanned  int64          // index entries up to this one; over MaxConditionScan: the scan gave up here, and there is no match
 	}
-	intentRow struct {
-		revision  int
-		status    string
-		updatedAt time.Time
-	}
 )
 
 // facts are all lookups of a group: the committed rows that its requests are decided against.
@@ -178,7 +174,7 @@ type facts struct {
 	keyConditions   *lookup[keyCondition, conditionRow]
 	typeConditions  *lookup[typeCondition, event.Sequence]
 	series          *lookup[textKey, uint64]
-	intents         *lookup[idKey, intentRow]
+	intents         *lookup[idKey, int]            // revisions
 	ids             *lookup[sequenceKey, event.ID] // of the events that a refusal names
 	sequences       *lookup[idKey, event.Sequence] // of a group's event, to find out whether it was committed
 	leases          *lookup[keyVersion, bool]
@@ -198,7 +194,7 @@ func newFacts(externalKeyStore bool) *facts {
 			},
 			func(r pgx.Rows, n *int32, v *streamRow) error {
 				var lifecycle, access pgtype.Text
-				err := r.Scan(n, (*uint64)(&v.version), (*uint64)(&v.content), (*uint64)(&v.first), (*uint64)(&v.last), &lifecycle, &access)
+				err := r.Scan(n, (*uint64)(&v.version), (*uint64)(&v.content), (*uint64)(&v.last), &lifecycle, &access)
 				v.state, v.access = event.ParseStreamState(lifecycle.String), access.String
 				return err
 			}),
@@ -237,9 +233,7 @@ func newFacts(externalKeyStore bool) *facts {
 		series: newLookup(appenderdb.ListNumberSeries, []uint32{i4, text}, encodeText,
 			func(r pgx.Rows, n *int32, v *uint64) error { return r.Scan(n, v) }),
 		intents: newLookup(appenderdb.ListIntentRevisions, []uint32{i4, uuid}, encodeID,
-			func(r pgx.Rows, n *int32, v *intentRow) error {
-				return r.Scan(n, &v.revision, &v.status, &v.updatedAt)
-			}),
+			func(r pgx.Rows, n *int32, v *int) error { return r.Scan(n, v) }),
 		ids: newLookup(appenderdb.ListEventIDs, []uint32{i4, i8},
 			func(c []*pg.Column, k sequenceKey) {
 				c[0].Int4(int32(k.partition))

@@ -16,8 +16,7 @@ import (
 // commit. On a new connection it takes the group's head locks, which the server holds for
 // the lost session until that session's transaction has ended. Then it looks for one row of
 // the group: all rows of the group are there or none. It returns committed, rolledBack with
-// errCommitNotFound, or, after resolveTries failures or where the row does not tell,
-// outcomeUnknown. After a failover it asks the new primary: a commit that the failover lost
+// errCommitNotFound, or, after resolveTries failures, outcomeUnknown. After a failover it asks the new primary: a commit that the failover lost
 // counts as rolled back, and the group runs again.
 func (g *group) resolveOutcome(ws []*queuedRequest) (transactionOutcome, error) {
 	var err error
@@ -25,13 +24,11 @@ func (g *group) resolveOutcome(ws []*queuedRequest) (transactionOutcome, error) 
 		if try > 0 {
 			time.Sleep(resolvePause << try)
 		}
-		var found, certain bool
-		found, certain, err = g.findCommitMarker(ws)
+		var found bool
+		found, err = g.findCommitMarker(ws)
 		switch {
 		case err != nil:
 			continue
-		case !certain:
-			return outcomeUnknown, nil
 		case found:
 			return committed, nil
 		default:
@@ -41,12 +38,12 @@ func (g *group) resolveOutcome(ws []*queuedRequest) (transactionOutcome, error) 
 	return outcomeUnknown, err
 }
 
-func (g *group) findCommitMarker(ws []*queuedRequest) (found, certain bool, err error) {
+func (g *group) findCommitMarker(ws []*queuedRequest) (found bool, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), g.engine.limits.GroupTimeout)
 	defer cancel()
 	conn, err := g.engine.pool.Acquire(ctx)
 	if err != nil {
-		return false, false, err
+		return false, err
 	}
 	defer func() {
 		if err != nil {
@@ -58,16 +55,15 @@ func (g *group) findCommitMarker(ws []*queuedRequest) (found, certain bool, err 
 	g.facts.reset()
 	isCommitted := g.wantCommitMarker(ws)
 	if err := g.lockHeads(ctx, conn); err != nil {
-		return false, false, err
+		return false, err
 	}
 	if err := g.readPending(ctx, conn); err != nil {
-		return false, false, err
+		return false, err
 	}
 	if _, err := conn.Exec(ctx, "rollback"); err != nil {
-		return false, false, err
+		return false, err
 	}
-	found, certain = isCommitted()
-	return found, certain, nil
+	return isCommitted(), nil
 }
 
 func (g *group) lockHeads(ctx context.Context, conn *pgxpool.Conn) error {
@@ -78,43 +74,25 @@ func (g *group) lockHeads(ctx context.Context, conn *pgxpool.Conn) error {
 	return conn.SendBatch(ctx, &batch).Close()
 }
 
-// wantCommitMarker asks for a row that only this group can have written and returns a
-// function that judges the row. The answer is certain for events and idempotency keys, and
-// for an intent without either unless another transaction has changed the intent since.
-func (g *group) wantCommitMarker(ws []*queuedRequest) (isCommitted func() (found, certain bool)) {
+// wantCommitMarker asks for a row that only this group can have written, an event or an
+// idempotency key, and returns a function that judges the row.
+func (g *group) wantCommitMarker(ws []*queuedRequest) (isCommitted func() bool) {
 	if len(g.events) > 0 {
 		k := idKey{g.events[0].Partition, g.events[0].ID}
 		g.facts.sequences.want(k)
 		want := g.events[0].Sequence
-		return func() (bool, bool) { return g.facts.sequences.rows[k] == want, true }
+		return func() bool { return g.facts.sequences.rows[k] == want }
 	}
 	for i, w := range ws {
 		if c := w.request.Idempotency; g.verdicts[i].writes && c != nil {
 			k := textKey{w.request.Partition, c.Key}
 			g.facts.idempotency.want(k)
 			want := idempotencyRow{g.verdicts[i].outcome, event.Micros(c.ExpiresAt)}
-			return func() (bool, bool) {
+			return func() bool {
 				row := g.facts.idempotency.rows[k]
-				return row.outcome == want.outcome && row.expiresAt.Equal(want.expiresAt), true
+				return row.outcome == want.outcome && row.expiresAt.Equal(want.expiresAt)
 			}
 		}
 	}
-	for i, w := range ws {
-		if !g.verdicts[i].writes {
-			continue
-		}
-		in := w.request.Intent
-		k := idKey{w.request.Partition, in.Intent.ID}
-		g.facts.intents.want(k)
-		return func() (bool, bool) {
-			row := g.facts.intents.rows[k]
-			if row.revision <= in.ExpectedRevision {
-				return false, true
-			}
-			same := row.revision == in.ExpectedRevision+1 && row.status == string(in.Intent.Status) &&
-				row.updatedAt.Equal(in.Intent.UpdatedAt.Truncate(time.Microsecond))
-			return same, same
-		}
-	}
-	return func() (bool, bool) { return false, true }
+	return func() bool { return false }
 }

@@ -11,20 +11,22 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// writer turns a decided group into its insert statements. Its columns are used
-// again for every group. eventlog.EnvelopeColumns declares the columns of events; those of the
-// other rows have the order of the parameters in sql/backbone/queries/appender/writes.sql. The
-// conformance suite reads every field back.
+// writer turns a decided group into its statements: the insert of the events, the call of
+// backbone.write_event_rows with all rows that belong to them, and the insert of idempotency
+// keys. Its columns are used again for every group. eventlog.EnvelopeColumns declares the columns
+// of events; those of the other rows have the order of the parameters in
+// sql/backbone/queries/appender/writes.sql. The conformance suite reads every field back.
 type writer struct {
-	locked     *pg.Column
+	locked     *pg.Column // partitions of the group
+	rowsArgs   []any      // of appenderdb.WriteEventRows
 	statements []statement
 
-	events, payloads, keys, streams, business, idempotency, series, intents *rowSet
-	changedStreams, eventSubjects, intentSubjects                           *rowSet
+	events, appended, payloads, keys, changedStreams, business  *rowSet
+	series, intents, eventSubjects, intentSubjects, idempotency *rowSet
 }
 
-// statement is one insert and how many rows it must write. With anyRows it may write fewer,
-// because it skips rows that exist.
+// statement is one statement and how many rows it must write. With anyRows the statement
+// compares the number by itself.
 type statement struct {
 	name string
 	sql  string
@@ -34,13 +36,10 @@ type statement struct {
 
 const anyRows = -1
 
-// rowSet is the parameters of one insert, which takes an array for each column. Its rows are
-// added column by column, in the order of the statement's parameters.
+// rowSet is the rows of one table, an array for each column. Its rows are added column by
+// column, in the order of the statement's parameters.
 type rowSet struct {
-	name    string
-	sql     string
 	columns []*pg.Column
-	args    []any
 	rows    int
 	column  int // of the row that is being added: the one that next returns
 }
@@ -68,14 +67,11 @@ const (
 	day   = pgtype.DateOID
 )
 
-func newRowSet(name, sql string, locked *pg.Column, elements ...uint32) *rowSet {
-	r := &rowSet{name: name, sql: sql}
+func newRowSet(elements ...uint32) *rowSet {
+	r := &rowSet{}
 	for _, e := range elements {
-		c := pg.NewColumn(e)
-		r.columns = append(r.columns, c)
-		r.args = append(r.args, c)
+		r.columns = append(r.columns, pg.NewColumn(e))
 	}
-	r.args = append(r.args, locked)
 	return r
 }
 
@@ -86,29 +82,47 @@ func (r *rowSet) reset() {
 	}
 }
 
+// args are the columns as parameters.
+func (r *rowSet) args() []any {
+	args := make([]any, len(r.columns))
+	for i, c := range r.columns {
+		args[i] = c
+	}
+	return args
+}
+
 func newWriter() *writer {
-	locked := pg.NewColumn(i4)
 	w := &writer{
-		locked:      locked,
-		events:      newRowSet("events", eventlog.InsertEvents, locked, envelopeElements()...),
-		payloads:    newRowSet("event_payloads", appenderdb.InsertEventPayloads, locked, i4, i8, bin, txt),
-		keys:        newRowSet("event_keys", appenderdb.InsertEventKeys, locked, i4, txt, i8, i4),
-		streams:     newRowSet("stream_versions", appenderdb.UpsertStreamVersions, locked, i4, txt, txt, i8, i8, i8),
-		business:    newRowSet("business_keys", appenderdb.InsertBusinessKeys, locked, i4, txt, txt, i8, uid, txt),
-		idempotency: newRowSet("idempotency_keys", appenderdb.InsertIdempotencyKeys, locked, i4, txt, bin, uid, i8, i4, stamp),
-		series:      newRowSet("number_series", appenderdb.UpsertNumberSeries, locked, i4, txt, i8),
-		intents: newRowSet("intents", appenderdb.UpsertIntents, locked,
+		locked:         pg.NewColumn(i4),
+		events:         newRowSet(envelopeElements()...),
+		appended:       newRowSet(i4, i8, i8),
+		payloads:       newRowSet(i4, i8, bin, txt),
+		keys:           newRowSet(i4, txt, i8, i4),
+		changedStreams: newRowSet(i4, txt, txt, txt),
+		business:       newRowSet(i4, txt, txt, i8, uid, txt),
+		series:         newRowSet(i4, txt, i8),
+		intents: newRowSet(
 			i4, uid, txt, txt, txt, // partition .. payload
 			txt, txt, txt, txt, txt, txt, // actor, person, roles
 			day, txt, uid, txt, txt, txt, // effective date .. source
 			txt, txt, txt, txt, txt, txt, // status .. refusal
 			i8, i4, i8, i4, stamp, stamp,
 			txt, i4), // documents, partition of the cause
-		changedStreams: newRowSet("stream_versions", appenderdb.ChangeStreams, locked, i4, txt, txt, i8, i8, i8, txt, i8, txt, i8),
-		eventSubjects:  newRowSet("event_pii_subjects", appenderdb.InsertEventPIISubjects, locked, i4, txt, i8, i2, txt),
-		intentSubjects: newRowSet("intent_pii_subjects", appenderdb.InsertIntentPIISubjects, locked, i4, txt, uid, i2, txt),
+		eventSubjects:  newRowSet(i4, txt, i8, i2, txt),
+		intentSubjects: newRowSet(i4, txt, uid, i2, txt),
+		idempotency:    newRowSet(i4, txt, bin, uid, i8, i4, stamp),
+	}
+	for _, s := range w.rowsOfEvents() {
+		w.rowsArgs = append(w.rowsArgs, s.args()...)
 	}
 	return w
+}
+
+// rowsOfEvents are the parameters of appenderdb.WriteEventRows.
+func (w *writer) rowsOfEvents() [9]*rowSet {
+	return [...]*rowSet{
+		w.appended, w.payloads, w.keys, w.changedStreams, w.business, w.series, w.intents, w.eventSubjects, w.intentSubjects,
+	}
 }
 
 // envelopeElements are the types of the parameters of eventlog.InsertEvents.
@@ -122,21 +136,27 @@ func envelopeElements() []uint32 {
 
 // fill builds the statements of a decided group.
 func (w *writer) fill(g *group, ws []*queuedRequest) []statement {
-	sets := [...]*rowSet{
-		w.events, w.payloads, w.keys, w.streams, w.changedStreams, w.business, w.idempotency, w.series, w.intents, w.eventSubjects, w.intentSubjects,
-	}
-	for _, s := range sets {
+	w.locked.Reset()
+	w.events.reset()
+	w.idempotency.reset()
+	for _, s := range w.rowsOfEvents() {
 		s.reset()
 	}
-	w.locked.Reset()
 	for _, p := range g.partitions {
 		w.locked.Int4(int32(p))
+		w.addAppended(p, g.heads[p])
 	}
 	for i := range g.events {
 		w.addEvent(&g.events[i])
 	}
 	for k, s := range g.overlay.streams {
-		w.addStream(k, s)
+		if s.changed {
+			row := w.changedStreams.addRow()
+			row.next().Int4(int32(k.partition))
+			row.next().Text(k.stream.Type)
+			row.next().Text(k.stream.ID)
+			row.next().JSON(s.settings)
+		}
 	}
 	for k, n := range g.overlay.series {
 		row := w.series.addRow()
@@ -150,20 +170,27 @@ func (w *writer) fill(g *group, ws []*queuedRequest) []statement {
 		}
 	}
 	w.statements = w.statements[:0]
-	for _, s := range sets {
-		if s.rows == 0 {
-			continue
-		}
-		args, rows := s.args, s.rows
-		switch s {
-		case w.idempotency:
-			args = append(args[:len(args):len(args)], g.decidedAt)
-		case w.intentSubjects:
-			rows = anyRows
-		}
-		w.statements = append(w.statements, statement{s.name, s.sql, args, rows})
+	if w.events.rows > 0 {
+		w.statements = append(w.statements,
+			statement{"events", eventlog.InsertEvents, append(w.events.args(), w.locked), w.events.rows},
+			statement{"rows of events", appenderdb.WriteEventRows, w.rowsArgs, anyRows})
+	}
+	if w.idempotency.rows > 0 {
+		w.statements = append(w.statements,
+			statement{"idempotency_keys", appenderdb.InsertIdempotencyKeys, append(w.idempotency.args(), w.locked, g.decidedAt), w.idempotency.rows})
 	}
 	return w.statements
+}
+
+// addAppended adds the sequences of the group's events in a partition.
+func (w *writer) addAppended(p event.PartitionID, h *head) {
+	if h == nil || h.current.Sequence == h.stored.Sequence {
+		return
+	}
+	row := w.appended.addRow()
+	row.next().Int4(int32(p))
+	row.next().Int8(int64(h.stored.Sequence + 1))
+	row.next().Int8(int64(h.current.Sequence))
 }
 
 func (w *writer) addEvent(e *event.Prepared) {
@@ -213,23 +240,6 @@ func (w *writer) addEvent(e *event.Prepared) {
 // sealed reports whether an event or intent of the group holds values sealed with a person's
 // key.
 func (w *writer) sealed() bool { return w.eventSubjects.rows > 0 || w.intentSubjects.rows > 0 }
-
-func (w *writer) addStream(k streamKey, s streamRow) {
-	set := w.streams
-	if s.change != nil {
-		set = w.changedStreams
-	}
-	row := set.addRow()
-	row.next().Int4(int32(k.partition))
-	row.next().Text(k.stream.Type)
-	row.next().Text(k.stream.ID)
-	row.next().Int8(int64(s.version))
-	row.next().Int8(int64(s.first))
-	row.next().Int8(int64(s.last))
-	if s.change != nil {
-		s.change.fill(row, s.state)
-	}
-}
 
 func (w *writer) addSideRows(r *queuedRequest, v *verdict) {
 	if claim := r.request.Idempotency; claim != nil {

@@ -219,12 +219,12 @@ func (q *Queries) ListIdempotencyKeys(ctx context.Context, db DBTX, arg *ListIde
 }
 
 const ListIntentRevisions = `-- name: ListIntentRevisions :many
-SELECT k.ordinal::int AS ordinal, i.revision, i.status, i.updated_at
+SELECT k.ordinal::int AS ordinal, i.revision
 FROM (SELECT unnest($1::int[]) AS ordinal,
              unnest($2::int[]) AS partition_id,
              unnest($3::uuid[]) AS id) k
 CROSS JOIN LATERAL (
-    SELECT x.revision, x.status, x.updated_at
+    SELECT x.revision
     FROM backbone.intents x
     WHERE x.partition_id = k.partition_id AND x.id = k.id
     LIMIT 1
@@ -238,10 +238,8 @@ type ListIntentRevisionsParams struct {
 }
 
 type ListIntentRevisionsRow struct {
-	Ordinal   int32
-	Revision  int32
-	Status    string
-	UpdatedAt time.Time
+	Ordinal  int32
+	Revision int32
 }
 
 func (q *Queries) ListIntentRevisions(ctx context.Context, db DBTX, arg *ListIntentRevisionsParams) ([]ListIntentRevisionsRow, error) {
@@ -253,12 +251,7 @@ func (q *Queries) ListIntentRevisions(ctx context.Context, db DBTX, arg *ListInt
 	var items []ListIntentRevisionsRow
 	for rows.Next() {
 		var i ListIntentRevisionsRow
-		if err := rows.Scan(
-			&i.Ordinal,
-			&i.Revision,
-			&i.Status,
-			&i.UpdatedAt,
-		); err != nil {
+		if err := rows.Scan(&i.Ordinal, &i.Revision); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -453,13 +446,13 @@ func (q *Queries) ListNumberSeries(ctx context.Context, db DBTX, arg *ListNumber
 
 const ListStreamVersions = `-- name: ListStreamVersions :many
 
-SELECT k.ordinal::int AS ordinal, s.version, s.content_version, s.first_sequence, s.last_sequence, s.lifecycle, s.acl
+SELECT k.ordinal::int AS ordinal, s.version, s.content_version, s.last_sequence, s.lifecycle, s.acl
 FROM (SELECT unnest($1::int[]) AS ordinal,
              unnest($2::int[]) AS partition_id,
              unnest($3::text[]) AS stream_type,
              unnest($4::text[]) AS stream_id) k
 CROSS JOIN LATERAL (
-    SELECT x.version, x.first_sequence, x.last_sequence, x.lifecycle, (x.metadata -> 'acl')::text AS acl,
+    SELECT x.version, x.last_sequence, x.lifecycle, (x.metadata -> 'acl')::text AS acl,
         CASE WHEN x.metadata_version = x.version THEN coalesce((
             SELECT r.stream_version
             FROM (
@@ -490,7 +483,6 @@ type ListStreamVersionsRow struct {
 	Ordinal        int32
 	Version        int64
 	ContentVersion int64
-	FirstSequence  int64
 	LastSequence   int64
 	Lifecycle      pgtype.Text
 	Acl            string
@@ -519,7 +511,6 @@ func (q *Queries) ListStreamVersions(ctx context.Context, db DBTX, arg *ListStre
 			&i.Ordinal,
 			&i.Version,
 			&i.ContentVersion,
-			&i.FirstSequence,
 			&i.LastSequence,
 			&i.Lifecycle,
 			&i.Acl,

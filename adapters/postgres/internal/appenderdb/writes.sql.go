@@ -12,224 +12,6 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-const ChangeStreams = `-- name: ChangeStreams :execrows
-INSERT INTO backbone.stream_versions AS s (
-    partition_id, stream_type, stream_id, version, first_sequence, last_sequence, lifecycle, readable_from, metadata, metadata_version
-)
-SELECT h.partition_id, u.stream_type, u.stream_id, u.version, u.first_sequence, u.last_sequence,
-    u.lifecycle, u.readable_from, u.metadata::json, u.metadata_version
-FROM backbone.partition_heads h
-JOIN (SELECT unnest($1::int[]) AS partition_id,
-             unnest($2::text[]) AS stream_type,
-             unnest($3::text[]) AS stream_id,
-             unnest($4::bigint[]) AS version,
-             unnest($5::bigint[]) AS first_sequence,
-             unnest($6::bigint[]) AS last_sequence,
-             unnest($7::text[]) AS lifecycle,
-             unnest($8::bigint[]) AS readable_from,
-             unnest($9::text[]) AS metadata,
-             unnest($10::bigint[]) AS metadata_version) u
-  ON u.partition_id = h.partition_id
-WHERE h.partition_id = ANY ($11::int[])
-ON CONFLICT (partition_id, stream_type, stream_id)
-DO UPDATE SET version = excluded.version, last_sequence = excluded.last_sequence, lifecycle = excluded.lifecycle,
-              readable_from = COALESCE(excluded.readable_from, s.readable_from),
-              metadata = CASE WHEN excluded.metadata_version IS NULL THEN s.metadata ELSE excluded.metadata END,
-              metadata_version = COALESCE(excluded.metadata_version, s.metadata_version)
-`
-
-type ChangeStreamsParams struct {
-	PartitionIds     []int32
-	StreamTypes      []string
-	StreamIds        []string
-	Versions         []int64
-	FirstSequences   []int64
-	LastSequences    []int64
-	Lifecycles       []string
-	ReadableFrom     []int64
-	Metadata         []string
-	MetadataVersions []int64
-	Locked           []int32
-}
-
-// UpsertStreamVersions for streams whose state or metadata change in this group; the rows
-// of all other streams stay narrow. Without a new metadata version the metadata stay.
-func (q *Queries) ChangeStreams(ctx context.Context, db DBTX, arg *ChangeStreamsParams) (int64, error) {
-	result, err := db.Exec(ctx, ChangeStreams,
-		arg.PartitionIds,
-		arg.StreamTypes,
-		arg.StreamIds,
-		arg.Versions,
-		arg.FirstSequences,
-		arg.LastSequences,
-		arg.Lifecycles,
-		arg.ReadableFrom,
-		arg.Metadata,
-		arg.MetadataVersions,
-		arg.Locked,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const InsertBusinessKeys = `-- name: InsertBusinessKeys :execrows
-INSERT INTO backbone.business_keys (partition_id, event_type, key, sequence, event_id, document)
-SELECT h.partition_id, u.event_type, u.key, u.sequence, u.event_id, u.document
-FROM backbone.partition_heads h
-JOIN (SELECT unnest($1::int[]) AS partition_id,
-             unnest($2::text[]) AS event_type,
-             unnest($3::text[]) AS key,
-             unnest($4::bigint[]) AS sequence,
-             unnest($5::uuid[]) AS event_id,
-             unnest($6::text[]) AS document) u
-  ON u.partition_id = h.partition_id
-WHERE h.partition_id = ANY ($7::int[])
-`
-
-type InsertBusinessKeysParams struct {
-	PartitionIds []int32
-	EventTypes   []string
-	Keys         []string
-	Sequences    []int64
-	EventIds     []pgtype.UUID
-	Documents    []string
-	Locked       []int32
-}
-
-func (q *Queries) InsertBusinessKeys(ctx context.Context, db DBTX, arg *InsertBusinessKeysParams) (int64, error) {
-	result, err := db.Exec(ctx, InsertBusinessKeys,
-		arg.PartitionIds,
-		arg.EventTypes,
-		arg.Keys,
-		arg.Sequences,
-		arg.EventIds,
-		arg.Documents,
-		arg.Locked,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const InsertEventKeys = `-- name: InsertEventKeys :execrows
-INSERT INTO backbone.event_keys (partition_id, key, sequence, type_no)
-SELECT h.partition_id, u.key, u.sequence, u.type_no
-FROM backbone.partition_heads h
-JOIN (SELECT unnest($1::int[]) AS partition_id,
-             unnest($2::text[]) AS key,
-             unnest($3::bigint[]) AS sequence,
-             unnest($4::int[]) AS type_no) u
-  ON u.partition_id = h.partition_id
-WHERE h.partition_id = ANY ($5::int[])
-`
-
-type InsertEventKeysParams struct {
-	PartitionIds []int32
-	Keys         []string
-	Sequences    []int64
-	TypeNumbers  []int32
-	Locked       []int32
-}
-
-func (q *Queries) InsertEventKeys(ctx context.Context, db DBTX, arg *InsertEventKeysParams) (int64, error) {
-	result, err := db.Exec(ctx, InsertEventKeys,
-		arg.PartitionIds,
-		arg.Keys,
-		arg.Sequences,
-		arg.TypeNumbers,
-		arg.Locked,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const InsertEventPIISubjects = `-- name: InsertEventPIISubjects :execrows
-INSERT INTO backbone.event_pii_subjects (partition_id, subject_id, sequence, class, paths)
-SELECT h.partition_id, u.subject_id, u.sequence, u.class, u.paths::text[]
-FROM backbone.partition_heads h
-JOIN (SELECT unnest($1::int[]) AS partition_id,
-             unnest($2::text[]) AS subject_id,
-             unnest($3::bigint[]) AS sequence,
-             unnest($4::smallint[]) AS class,
-             unnest($5::text[]) AS paths) u
-  ON u.partition_id = h.partition_id
-WHERE h.partition_id = ANY ($6::int[])
-`
-
-type InsertEventPIISubjectsParams struct {
-	PartitionIds []int32
-	SubjectIds   []string
-	Sequences    []int64
-	Classes      []int16
-	Paths        []string
-	Locked       []int32
-}
-
-func (q *Queries) InsertEventPIISubjects(ctx context.Context, db DBTX, arg *InsertEventPIISubjectsParams) (int64, error) {
-	result, err := db.Exec(ctx, InsertEventPIISubjects,
-		arg.PartitionIds,
-		arg.SubjectIds,
-		arg.Sequences,
-		arg.Classes,
-		arg.Paths,
-		arg.Locked,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const InsertEventPayloads = `-- name: InsertEventPayloads :execrows
-
-INSERT INTO backbone.event_payloads (partition_id, sequence, salt, payload)
-SELECT h.partition_id, u.sequence, u.salt, u.payload::json
-FROM backbone.partition_heads h
-JOIN (SELECT unnest($1::int[]) AS partition_id,
-             unnest($2::bigint[]) AS sequence,
-             unnest($3::bytea[]) AS salt,
-             unnest($4::text[]) AS payload) u
-  ON u.partition_id = h.partition_id
-WHERE h.partition_id = ANY ($5::int[])
-ORDER BY h.partition_id, u.sequence
-`
-
-type InsertEventPayloadsParams struct {
-	PartitionIds []int32
-	Sequences    []int64
-	Salts        [][]byte
-	Payloads     []string
-	Locked       []int32
-}
-
-// Second round trip of an append group; the commit is in it too, unless the group
-// leases keys in another database. Rows come as parallel arrays and are
-// joined to the locked head rows, which is the form that a sharded cluster under
-// row security accepts. JSON and text arrays are sent as text, so that the stored
-// bytes are the hashed ones. Events and payloads are inserted in the order of their
-// primary keys, whatever plan the join has: rows in descending order would split the
-// last page of an index in its middle each time and leave all pages half empty. The
-// events themselves are inserted by eventlog.InsertEvents, which is made of the table
-// of envelope columns.
-func (q *Queries) InsertEventPayloads(ctx context.Context, db DBTX, arg *InsertEventPayloadsParams) (int64, error) {
-	result, err := db.Exec(ctx, InsertEventPayloads,
-		arg.PartitionIds,
-		arg.Sequences,
-		arg.Salts,
-		arg.Payloads,
-		arg.Locked,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
 const InsertIdempotencyKeys = `-- name: InsertIdempotencyKeys :execrows
 INSERT INTO backbone.idempotency_keys AS k (partition_id, key, fingerprint, intent_id, first_sequence, event_count, expires_at)
 SELECT h.partition_id, u.key, u.fingerprint, u.intent_id, u.first_sequence, u.event_count, u.expires_at
@@ -283,247 +65,168 @@ func (q *Queries) InsertIdempotencyKeys(ctx context.Context, db DBTX, arg *Inser
 	return result.RowsAffected(), nil
 }
 
-const InsertIntentPIISubjects = `-- name: InsertIntentPIISubjects :execrows
-INSERT INTO backbone.intent_pii_subjects (partition_id, subject_id, intent_id, class, paths)
-SELECT h.partition_id, u.subject_id, u.intent_id, u.class, u.paths::text[]
-FROM backbone.partition_heads h
-JOIN (SELECT unnest($1::int[]) AS partition_id,
-             unnest($2::text[]) AS subject_id,
-             unnest($3::uuid[]) AS intent_id,
-             unnest($4::smallint[]) AS class,
-             unnest($5::text[]) AS paths) u
-  ON u.partition_id = h.partition_id
-WHERE h.partition_id = ANY ($6::int[])
-ON CONFLICT (partition_id, subject_id, intent_id, class) DO NOTHING
-`
+const WriteEventRows = `-- name: WriteEventRows :exec
 
-type InsertIntentPIISubjectsParams struct {
-	PartitionIds []int32
-	SubjectIds   []string
-	IntentIds    []pgtype.UUID
-	Classes      []int16
-	Paths        []string
-	Locked       []int32
-}
-
-// An intent that is sealed again at a later revision keeps its first row of a
-// subject: the row says that the intent is about the person.
-func (q *Queries) InsertIntentPIISubjects(ctx context.Context, db DBTX, arg *InsertIntentPIISubjectsParams) (int64, error) {
-	result, err := db.Exec(ctx, InsertIntentPIISubjects,
-		arg.PartitionIds,
-		arg.SubjectIds,
-		arg.IntentIds,
-		arg.Classes,
-		arg.Paths,
-		arg.Locked,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const UpsertIntents = `-- name: UpsertIntents :execrows
-INSERT INTO backbone.intents (
-    partition_id, id, legal_entity, type, payload, actor_type, actor_id, actor_name, actor_details,
-    person_id, roles, effective_date, correlation_id, caused_by, source_system, source_channel, source_reference,
-    status, plan_hash, need, approvals, rules, refusal, first_sequence, event_count, last_sequence, revision, created_at, updated_at,
-    documents, caused_by_partition
+SELECT backbone.write_event_rows(
+    $1::int[], $2::bigint[], $3::bigint[],
+    $4::int[], $5::bigint[], $6::bytea[], $7::text[],
+    $8::int[], $9::text[], $10::bigint[], $11::int[],
+    $12::int[], $13::text[], $14::text[], $15::text[],
+    $16::int[], $17::text[], $18::text[], $19::bigint[],
+    $20::uuid[], $21::text[],
+    $22::int[], $23::text[], $24::bigint[],
+    $25::int[], $26::uuid[], $27::text[], $28::text[], $29::text[],
+    $30::text[], $31::text[], $32::text[], $33::text[],
+    $34::text[], $35::text[], $36::date[], $37::text[], $38::uuid[],
+    $39::text[], $40::text[], $41::text[], $42::text[], $43::text[],
+    $44::text[], $45::text[], $46::text[], $47::text[],
+    $48::bigint[], $49::int[], $50::bigint[], $51::int[],
+    $52::timestamptz[], $53::timestamptz[], $54::text[], $55::int[],
+    $56::int[], $57::text[], $58::bigint[], $59::smallint[], $60::text[],
+    $61::int[], $62::text[], $63::uuid[], $64::smallint[], $65::text[]
 )
-SELECT h.partition_id, u.id, u.legal_entity, u.type, u.payload::json, u.actor_type, u.actor_id, u.actor_name, u.actor_details::json,
-    u.person_id, u.roles::text[], u.effective_date, u.correlation_id, u.caused_by, u.source_system, u.source_channel, u.source_reference,
-    u.status, u.plan_hash, u.need::json, u.approvals::json, u.rules::json, u.refusal::json, u.first_sequence, u.event_count, u.last_sequence, u.revision, u.created_at, u.updated_at,
-    u.documents::text[], u.caused_by_partition
-FROM backbone.partition_heads h
-JOIN (SELECT unnest($1::int[]) AS partition_id,
-             unnest($2::uuid[]) AS id,
-             unnest($3::text[]) AS legal_entity,
-             unnest($4::text[]) AS type,
-             unnest($5::text[]) AS payload,
-             unnest($6::text[]) AS actor_type,
-             unnest($7::text[]) AS actor_id,
-             unnest($8::text[]) AS actor_name,
-             unnest($9::text[]) AS actor_details,
-             unnest($10::text[]) AS person_id,
-             unnest($11::text[]) AS roles,
-             unnest($12::date[]) AS effective_date,
-             unnest($13::text[]) AS correlation_id,
-             unnest($14::uuid[]) AS caused_by,
-             unnest($15::text[]) AS source_system,
-             unnest($16::text[]) AS source_channel,
-             unnest($17::text[]) AS source_reference,
-             unnest($18::text[]) AS status,
-             unnest($19::text[]) AS plan_hash,
-             unnest($20::text[]) AS need,
-             unnest($21::text[]) AS approvals,
-             unnest($22::text[]) AS rules,
-             unnest($23::text[]) AS refusal,
-             unnest($24::bigint[]) AS first_sequence,
-             unnest($25::int[]) AS event_count,
-             unnest($26::bigint[]) AS last_sequence,
-             unnest($27::int[]) AS revision,
-             unnest($28::timestamptz[]) AS created_at,
-             unnest($29::timestamptz[]) AS updated_at,
-             unnest($30::text[]) AS documents,
-             unnest($31::int[]) AS caused_by_partition) u
-  ON u.partition_id = h.partition_id
-WHERE h.partition_id = ANY ($32::int[])
-ON CONFLICT (partition_id, id)
-DO UPDATE SET payload = excluded.payload, effective_date = excluded.effective_date,
-              person_id = excluded.person_id, roles = excluded.roles,
-              status = excluded.status, plan_hash = excluded.plan_hash, need = excluded.need,
-              approvals = excluded.approvals, rules = excluded.rules, refusal = excluded.refusal, documents = excluded.documents,
-              first_sequence = excluded.first_sequence, event_count = excluded.event_count,
-              last_sequence = excluded.last_sequence, revision = excluded.revision, updated_at = excluded.updated_at
 `
 
-type UpsertIntentsParams struct {
-	PartitionIds       []int32
-	Ids                []pgtype.UUID
-	LegalEntities      []string
-	Types              []string
-	Payloads           []string
-	ActorTypes         []string
-	ActorIds           []string
-	ActorNames         []string
-	ActorDetails       []string
-	PersonIds          []string
-	Roles              []string
-	EffectiveDates     []pgtype.Date
-	CorrelationIds     []string
-	CausedBy           []pgtype.UUID
-	SourceSystems      []string
-	SourceChannels     []string
-	SourceReferences   []string
-	Statuses           []string
-	PlanHashes         []string
-	Needs              []string
-	Approvals          []string
-	Rules              []string
-	Refusals           []string
-	FirstSequences     []int64
-	EventCounts        []int32
-	LastSequences      []int64
-	Revisions          []int32
-	CreatedAt          []time.Time
-	UpdatedAt          []time.Time
-	Documents          []string
-	CausedByPartitions []int32
-	Locked             []int32
+type WriteEventRowsParams struct {
+	Partitions            []int32
+	Firsts                []int64
+	Lasts                 []int64
+	PayloadPartitions     []int32
+	PayloadSequences      []int64
+	PayloadSalts          [][]byte
+	PayloadTexts          []string
+	KeyPartitions         []int32
+	KeyTexts              []string
+	KeySequences          []int64
+	KeyTypes              []int32
+	ChangedPartitions     []int32
+	ChangedTypes          []string
+	ChangedIds            []string
+	ChangedMetadata       []string
+	BusinessPartitions    []int32
+	BusinessTypes         []string
+	BusinessTexts         []string
+	BusinessSequences     []int64
+	BusinessEvents        []pgtype.UUID
+	BusinessDocuments     []string
+	SeriesPartitions      []int32
+	SeriesNames           []string
+	SeriesNumbers         []int64
+	IntentPartitions      []int32
+	IntentIds             []pgtype.UUID
+	IntentEntities        []string
+	IntentTypes           []string
+	IntentPayloads        []string
+	IntentActorTypes      []string
+	IntentActorIds        []string
+	IntentActorNames      []string
+	IntentActorDetails    []string
+	IntentPersons         []string
+	IntentRoles           []string
+	IntentDates           []pgtype.Date
+	IntentCorrelations    []string
+	IntentCauses          []pgtype.UUID
+	IntentSystems         []string
+	IntentChannels        []string
+	IntentReferences      []string
+	IntentStatuses        []string
+	IntentPlans           []string
+	IntentNeeds           []string
+	IntentApprovals       []string
+	IntentRules           []string
+	IntentRefusals        []string
+	IntentFirsts          []int64
+	IntentCounts          []int32
+	IntentLasts           []int64
+	IntentRevisions       []int32
+	IntentCreated         []time.Time
+	IntentUpdated         []time.Time
+	IntentDocuments       []string
+	IntentCausePartitions []int32
+	PersonPartitions      []int32
+	PersonSubjects        []string
+	PersonSequences       []int64
+	PersonClasses         []int16
+	PersonPaths           []string
+	RequestPartitions     []int32
+	RequestSubjects       []string
+	RequestIntents        []pgtype.UUID
+	RequestClasses        []int16
+	RequestPaths          []string
 }
 
-// Revisions were compared under the head lock, which every writer of intents holds.
-func (q *Queries) UpsertIntents(ctx context.Context, db DBTX, arg *UpsertIntentsParams) (int64, error) {
-	result, err := db.Exec(ctx, UpsertIntents,
-		arg.PartitionIds,
-		arg.Ids,
-		arg.LegalEntities,
-		arg.Types,
-		arg.Payloads,
-		arg.ActorTypes,
-		arg.ActorIds,
-		arg.ActorNames,
-		arg.ActorDetails,
-		arg.PersonIds,
-		arg.Roles,
-		arg.EffectiveDates,
-		arg.CorrelationIds,
-		arg.CausedBy,
-		arg.SourceSystems,
-		arg.SourceChannels,
-		arg.SourceReferences,
-		arg.Statuses,
-		arg.PlanHashes,
-		arg.Needs,
-		arg.Approvals,
-		arg.Rules,
-		arg.Refusals,
-		arg.FirstSequences,
-		arg.EventCounts,
-		arg.LastSequences,
-		arg.Revisions,
-		arg.CreatedAt,
-		arg.UpdatedAt,
-		arg.Documents,
-		arg.CausedByPartitions,
-		arg.Locked,
+// Second round trip of an append group; the commit is in it too, unless the group
+// leases keys in another database. Rows come as parallel arrays. JSON and text arrays are sent
+// as text, so that the stored bytes are the hashed ones. The events themselves are inserted
+// first, by eventlog.InsertEvents, which is made of the table of envelope columns.
+// The rows of the events: what they support and nothing else, see migration 00037.
+func (q *Queries) WriteEventRows(ctx context.Context, db DBTX, arg *WriteEventRowsParams) error {
+	_, err := db.Exec(ctx, WriteEventRows,
+		arg.Partitions,
+		arg.Firsts,
+		arg.Lasts,
+		arg.PayloadPartitions,
+		arg.PayloadSequences,
+		arg.PayloadSalts,
+		arg.PayloadTexts,
+		arg.KeyPartitions,
+		arg.KeyTexts,
+		arg.KeySequences,
+		arg.KeyTypes,
+		arg.ChangedPartitions,
+		arg.ChangedTypes,
+		arg.ChangedIds,
+		arg.ChangedMetadata,
+		arg.BusinessPartitions,
+		arg.BusinessTypes,
+		arg.BusinessTexts,
+		arg.BusinessSequences,
+		arg.BusinessEvents,
+		arg.BusinessDocuments,
+		arg.SeriesPartitions,
+		arg.SeriesNames,
+		arg.SeriesNumbers,
+		arg.IntentPartitions,
+		arg.IntentIds,
+		arg.IntentEntities,
+		arg.IntentTypes,
+		arg.IntentPayloads,
+		arg.IntentActorTypes,
+		arg.IntentActorIds,
+		arg.IntentActorNames,
+		arg.IntentActorDetails,
+		arg.IntentPersons,
+		arg.IntentRoles,
+		arg.IntentDates,
+		arg.IntentCorrelations,
+		arg.IntentCauses,
+		arg.IntentSystems,
+		arg.IntentChannels,
+		arg.IntentReferences,
+		arg.IntentStatuses,
+		arg.IntentPlans,
+		arg.IntentNeeds,
+		arg.IntentApprovals,
+		arg.IntentRules,
+		arg.IntentRefusals,
+		arg.IntentFirsts,
+		arg.IntentCounts,
+		arg.IntentLasts,
+		arg.IntentRevisions,
+		arg.IntentCreated,
+		arg.IntentUpdated,
+		arg.IntentDocuments,
+		arg.IntentCausePartitions,
+		arg.PersonPartitions,
+		arg.PersonSubjects,
+		arg.PersonSequences,
+		arg.PersonClasses,
+		arg.PersonPaths,
+		arg.RequestPartitions,
+		arg.RequestSubjects,
+		arg.RequestIntents,
+		arg.RequestClasses,
+		arg.RequestPaths,
 	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const UpsertNumberSeries = `-- name: UpsertNumberSeries :execrows
-INSERT INTO backbone.number_series (partition_id, series, next_number)
-SELECT h.partition_id, u.series, u.next_number
-FROM backbone.partition_heads h
-JOIN (SELECT unnest($1::int[]) AS partition_id,
-             unnest($2::text[]) AS series,
-             unnest($3::bigint[]) AS next_number) u
-  ON u.partition_id = h.partition_id
-WHERE h.partition_id = ANY ($4::int[])
-ON CONFLICT (partition_id, series) DO UPDATE SET next_number = excluded.next_number
-`
-
-type UpsertNumberSeriesParams struct {
-	PartitionIds []int32
-	Series       []string
-	NextNumbers  []int64
-	Locked       []int32
-}
-
-func (q *Queries) UpsertNumberSeries(ctx context.Context, db DBTX, arg *UpsertNumberSeriesParams) (int64, error) {
-	result, err := db.Exec(ctx, UpsertNumberSeries,
-		arg.PartitionIds,
-		arg.Series,
-		arg.NextNumbers,
-		arg.Locked,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
-}
-
-const UpsertStreamVersions = `-- name: UpsertStreamVersions :execrows
-INSERT INTO backbone.stream_versions (partition_id, stream_type, stream_id, version, first_sequence, last_sequence)
-SELECT h.partition_id, u.stream_type, u.stream_id, u.version, u.first_sequence, u.last_sequence
-FROM backbone.partition_heads h
-JOIN (SELECT unnest($1::int[]) AS partition_id,
-             unnest($2::text[]) AS stream_type,
-             unnest($3::text[]) AS stream_id,
-             unnest($4::bigint[]) AS version,
-             unnest($5::bigint[]) AS first_sequence,
-             unnest($6::bigint[]) AS last_sequence) u
-  ON u.partition_id = h.partition_id
-WHERE h.partition_id = ANY ($7::int[])
-ON CONFLICT (partition_id, stream_type, stream_id)
-DO UPDATE SET version = excluded.version, last_sequence = excluded.last_sequence
-`
-
-type UpsertStreamVersionsParams struct {
-	PartitionIds   []int32
-	StreamTypes    []string
-	StreamIds      []string
-	Versions       []int64
-	FirstSequences []int64
-	LastSequences  []int64
-	Locked         []int32
-}
-
-func (q *Queries) UpsertStreamVersions(ctx context.Context, db DBTX, arg *UpsertStreamVersionsParams) (int64, error) {
-	result, err := db.Exec(ctx, UpsertStreamVersions,
-		arg.PartitionIds,
-		arg.StreamTypes,
-		arg.StreamIds,
-		arg.Versions,
-		arg.FirstSequences,
-		arg.LastSequences,
-		arg.Locked,
-	)
-	if err != nil {
-		return 0, err
-	}
-	return result.RowsAffected(), nil
+	return err
 }

@@ -5,13 +5,13 @@
 -- name: ListStreamVersions :many
 -- lifecycle and access list are NULL, except for streams whose events set them. All events
 -- after content_version are changes of metadata, of which it looks at the last 101 at most.
-SELECT k.ordinal::int AS ordinal, s.version, s.content_version, s.first_sequence, s.last_sequence, s.lifecycle, s.acl
+SELECT k.ordinal::int AS ordinal, s.version, s.content_version, s.last_sequence, s.lifecycle, s.acl
 FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
              unnest(@partition_ids::int[]) AS partition_id,
              unnest(@stream_types::text[]) AS stream_type,
              unnest(@stream_ids::text[]) AS stream_id) k
 CROSS JOIN LATERAL (
-    SELECT x.version, x.first_sequence, x.last_sequence, x.lifecycle, (x.metadata -> 'acl')::text AS acl,
+    SELECT x.version, x.last_sequence, x.lifecycle, (x.metadata -> 'acl')::text AS acl,
         CASE WHEN x.metadata_version = x.version THEN coalesce((
             SELECT r.stream_version
             FROM (
@@ -146,12 +146,12 @@ CROSS JOIN LATERAL (
 ) n;
 
 -- name: ListIntentRevisions :many
-SELECT k.ordinal::int AS ordinal, i.revision, i.status, i.updated_at
+SELECT k.ordinal::int AS ordinal, i.revision
 FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
              unnest(@partition_ids::int[]) AS partition_id,
              unnest(@ids::uuid[]) AS id) k
 CROSS JOIN LATERAL (
-    SELECT x.revision, x.status, x.updated_at
+    SELECT x.revision
     FROM backbone.intents x
     WHERE x.partition_id = k.partition_id AND x.id = k.id
     LIMIT 1
