@@ -520,7 +520,7 @@ func (a *attempt) refuse(ctx context.Context, status intent.Status, cause error)
 	if err := setRules(&row, a.rules); err != nil {
 		return Outcome{}, err
 	}
-	row.Refusal = &intent.Refusal{Code: fault.CodeOf(cause), Kind: fault.KindOf(cause).String()}
+	row.Refusal = &intent.Refusal{Code: fault.CodeOf(cause), Kind: fault.KindOf(cause).String(), Rule: ruleOf(cause)}
 	if ok && a.checkNoPersonalText(f.Detail, "the refusal") == nil {
 		row.Refusal.Detail = f.Detail
 	}
