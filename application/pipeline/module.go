@@ -58,6 +58,8 @@ const aboutSchema = `{
     "revision": {"type": "integer", "minimum": 1, "description": "of the intent's row, which the event's payload binds"},
     "requested_by": {"type": "string", "maxLength": 512, "description": "person id, a pseudonym"},
     "plan_hash": {"type": "string", "maxLength": 64, "description": "of the plan that waits"},
+    "amount": {"type": "object", "additionalProperties": false, "required": ["value", "currency"], "description": "that the plan is about, in units of the currency",
+      "properties": {"value": {"type": "number"}, "currency": {"type": "string", "maxLength": 3}}},
     "documents": {"type": "array", "maxItems": 32, "items": {"type": "string"}, "description": "streams that its plan writes, as type/id"},
     "needs": {"type": "array", "description": "of that plan, met or not", "items": {
       "type": "object", "additionalProperties": false, "required": ["roles", "reason", "rule_id"],
@@ -83,6 +85,7 @@ type about struct {
 	RequestedBy string                `json:"requested_by"`
 	PlanHash    string                `json:"plan_hash,omitempty"`
 	Documents   []string              `json:"documents,omitempty"`
+	Amount      *module.Amount        `json:"amount,omitempty"` // of an intent that waits
 	Needs       []intent.ApprovalNeed `json:"needs,omitempty"`
 	Decision    *intent.Approval      `json:"decision,omitempty"`
 	Attempt     string                `json:"attempt,omitempty"`
@@ -100,20 +103,20 @@ const aboutEventIDBase = 100_000
 
 // eventAbout makes the batch with the event about a new revision of an intent's row. The
 // caller is its actor, who is the requester, an approver or the log itself.
-func (a *attempt) eventAbout(row *intent.Intent, eventType string, rules []event.RuleEvaluation, binding intent.Binding) module.Batch {
+func (a *attempt) eventAbout(row *intent.Intent, w outcomeWrite, binding intent.Binding) module.Batch {
 	data := about{
 		IntentType: row.Type, Status: row.Status, Revision: row.Revision, RequestedBy: row.PersonID, PlanHash: row.PlanHash, Documents: row.Documents,
 	}
-	switch eventType {
+	switch w.about {
 	case intent.Waiting:
-		data.Needs = row.Needs
+		data.Needs, data.Amount = row.Needs, w.amount
 	case intent.ApprovalRecorded, intent.Approved, intent.RejectedEvent, intent.WithdrawnEvent:
 		data.Decision = &row.Approvals[len(row.Approvals)-1]
 	case intent.Refused:
 		data.Refusal = &refusalReason{row.Refusal.Code, row.Refusal.Kind, row.Refusal.Rule}
 	}
-	b := a.batchAbout(row, eventType, data, row.UpdatedAt)
-	b.Rules, b.Binding = rules, &binding
+	b := a.batchAbout(row, w.about, data, row.UpdatedAt)
+	b.Rules, b.Binding = w.rules, &binding
 	b.EventIDs = []event.ID{module.DeriveID(row.ID, aboutEventIDBase+row.Revision)}
 	return b
 }
