@@ -4743,7 +4743,8 @@ func (c *Client) GetProjectionRows(ctx context.Context, name ProjectionName, par
 func (c *Client) QueryEvents(ctx context.Context, params QueryEventsParams, body EventQuery, options ...Option) (QueryPage, error) {
 	r := request{
 		method: http.MethodPost, path: expandPath("/api/query"),
-		body: body,
+		body:       body,
+		repeatable: true,
 	}
 	r.setQuery("raw", params.Raw)
 	var out QueryPage
@@ -4850,7 +4851,8 @@ func (c *Client) WithdrawRedactionRequest(ctx context.Context, id ID, body Rejec
 func (c *Client) SaveSnapshot(ctx context.Context, pType OfStreamType, id OfStreamID, params SaveSnapshotParams, body NewSnapshot, options ...Option) (StreamSnapshot, error) {
 	r := request{
 		method: http.MethodPost, path: expandPath("/api/snapshots/%s/%s", pType, id),
-		body: body,
+		body:       body,
+		repeatable: true,
 	}
 	r.setQuery("legal_entity", params.LegalEntity)
 	var out StreamSnapshot
