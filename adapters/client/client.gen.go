@@ -665,6 +665,16 @@ type Descendants struct {
 	Truncated bool `json:"truncated"`
 }
 
+// DocumentSteps defines model for DocumentSteps.
+type DocumentSteps struct {
+	ActorID string `json:"actor_id"`
+
+	// Document `type/id`
+	Document    string            `json:"document"`
+	LegalEntity string            `json:"legal_entity"`
+	Steps       []SegregationStep `json:"steps"`
+}
+
 // DraftEvent An event that a dry run would append.
 type DraftEvent struct {
 	Data          json.RawMessage   `json:"data"`
@@ -2578,12 +2588,38 @@ type Refusal struct {
 	Code   string `json:"code"`
 	Detail string `json:"detail"`
 	Kind   string `json:"kind"`
+
+	// Rule Of segregation of duties, such as `S1`.
+	Rule string `json:"rule,omitempty,omitzero"`
 }
 
 // Refused defines model for Refused.
 type Refused struct {
 	Ignored []IgnoredEvent `json:"ignored"`
 	Refused int            `json:"refused"`
+}
+
+// RefusedAttempts defines model for RefusedAttempts.
+type RefusedAttempts struct {
+	ActorID string `json:"actor_id"`
+	Attempt string `json:"attempt"`
+
+	// Code Example: sod.same_person
+	Code string `json:"code"`
+
+	// Documents Streams that the last attempt was about, as `type/id`; none if it was refused before it had a plan.
+	Documents  []string  `json:"documents,omitempty,omitzero"`
+	FirstAt    time.Time `json:"first_at"`
+	IntentType string    `json:"intent_type"`
+	LastAt     time.Time `json:"last_at"`
+
+	// LastIntent Id of the intent of the last attempt.
+	LastIntent  string `json:"last_intent"`
+	LegalEntity string `json:"legal_entity"`
+
+	// Rule Of segregation of duties, such as `S1`.
+	Rule  string `json:"rule,omitempty,omitzero"`
+	Times int    `json:"times"`
 }
 
 // RejectRequest defines model for RejectRequest.
@@ -2633,6 +2669,22 @@ type Scope struct {
 	Region      string            `json:"region,omitempty,omitzero"`
 	Site        string            `json:"site,omitempty,omitzero"`
 	TenantID    string            `json:"tenant_id"`
+}
+
+// SegregationReport defines model for SegregationReport.
+type SegregationReport struct {
+	Refusals []RefusedAttempts `json:"refusals"`
+
+	// Steps Of the person asked for; without one it is empty.
+	Steps []DocumentSteps `json:"steps"`
+}
+
+// SegregationStep defines model for SegregationStep.
+type SegregationStep struct {
+	EventID    string    `json:"event_id"`
+	IntentID   string    `json:"intent_id,omitempty,omitzero"`
+	RecordedAt time.Time `json:"recorded_at"`
+	Type       string    `json:"type"`
 }
 
 // SettleParked defines model for SettleParked.
@@ -3899,6 +3951,21 @@ type GetSnapshotParams struct {
 	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
 }
 
+// ReportSegregationParams defines parameters for ReportSegregation.
+type ReportSegregationParams struct {
+	// LegalEntity Without it all legal entities that the caller may see are searched.
+	LegalEntity OptionalLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
+
+	// Person Only this actor.
+	Person string `form:"person,omitempty" json:"person,omitempty,omitzero"`
+
+	// From Recorded then or later: an RFC 3339 time, or a date for the UTC day.
+	From string `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// To Recorded then or earlier: an RFC 3339 time, or a date for the whole UTC day.
+	To string `form:"to,omitempty" json:"to,omitempty,omitzero"`
+}
+
 // ReadAllEventsParams defines parameters for ReadAllEvents.
 type ReadAllEventsParams struct {
 	// From `next_cursor` of the page before, unchanged; `0` is the start.
@@ -4841,7 +4908,8 @@ func (c *Client) GetProjectionRows(ctx context.Context, name ProjectionName, par
 func (c *Client) QueryEvents(ctx context.Context, params QueryEventsParams, body EventQuery, options ...Option) (QueryPage, error) {
 	r := request{
 		method: http.MethodPost, path: expandPath("/api/query"),
-		body: body,
+		body:       body,
+		repeatable: true,
 	}
 	r.setQuery("raw", params.Raw)
 	var out QueryPage
@@ -4948,7 +5016,8 @@ func (c *Client) WithdrawRedactionRequest(ctx context.Context, id ID, body Rejec
 func (c *Client) SaveSnapshot(ctx context.Context, pType OfStreamType, id OfStreamID, params SaveSnapshotParams, body NewSnapshot, options ...Option) (StreamSnapshot, error) {
 	r := request{
 		method: http.MethodPost, path: expandPath("/api/snapshots/%s/%s", pType, id),
-		body: body,
+		body:       body,
+		repeatable: true,
 	}
 	r.setQuery("legal_entity", params.LegalEntity)
 	var out StreamSnapshot
@@ -4976,6 +5045,21 @@ func (c *Client) GetSnapshot(ctx context.Context, pType OfStreamType, id OfStrea
 	}
 	r.setQuery("legal_entity", params.LegalEntity)
 	var out StreamSnapshot
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ReportSegregation is GET /api/sod/report: Report refused attempts, and the steps of a person by document.
+func (c *Client) ReportSegregation(ctx context.Context, params ReportSegregationParams, options ...Option) (SegregationReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/sod/report"),
+		repeatable: true,
+	}
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("person", params.Person)
+	r.setQuery("from", params.From)
+	r.setQuery("to", params.To)
+	var out SegregationReport
 	err := c.do(ctx, r, &out, options)
 	return out, err
 }

@@ -568,3 +568,28 @@ func TestFeedCursorOfThousandLegalEntities(t *testing.T) {
 	require.Equal(t, "L500/2", addressed.sequence())
 	require.Equal(t, "2", expectMessage(t, conn, "event").Event.Sequence)
 }
+
+// A live feed of waiting intents tells an approver what waits, for whom and about what, as soon as
+// it is submitted.
+func TestFeedOfWaitingIntents(t *testing.T) {
+	t.Parallel()
+	h := startAPI(t)
+	waiting := h.openEventSource(t, "/api/subscribe/streams/$all?from=0&event_types=backbone.intent.waiting", "controller", "")
+	waiting.event("caughtUp")
+	h.submitPage(t, "USMF", "P-1", false, "")
+	id := h.submitPage(t, "USMF", "P-2", true, "")["intent_id"].(string)
+	var got struct {
+		IntentID string `json:"intent_id"`
+		Data     struct {
+			IntentType  string `json:"intent_type"`
+			RequestedBy string `json:"requested_by"`
+			Documents   []string
+			Needs       []struct{ Roles []string }
+		}
+	}
+	require.NoError(t, json.Unmarshal([]byte(waiting.event("event").data), &got))
+	require.Equal(t, id, got.IntentID)
+	require.Equal(t, []any{"note.add_page", "p-ap_clerk"}, []any{got.Data.IntentType, got.Data.RequestedBy})
+	require.Len(t, got.Data.Documents, 1)
+	require.Equal(t, []string{"controller"}, got.Data.Needs[0].Roles)
+}

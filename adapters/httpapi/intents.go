@@ -22,6 +22,7 @@ import (
 type Intents interface {
 	Submit(ctx context.Context, caller pipeline.Caller, req pipeline.Request) (pipeline.Outcome, error)
 	List(ctx context.Context, r pipeline.ListRequest) (pipeline.List, error)
+	Segregation(ctx context.Context, r pipeline.SegregationRequest) (pipeline.SegregationReport, error)
 	Get(ctx context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, pipeline.Outcome, error)
 	Approve(ctx context.Context, approver pipeline.Caller, d pipeline.Decision) (pipeline.Outcome, error)
 	Reject(ctx context.Context, approver pipeline.Caller, d pipeline.Decision) (pipeline.Outcome, error)
@@ -29,12 +30,13 @@ type Intents interface {
 }
 
 var intentHandlers = handlers{
-	"submitIntent":   withBody((*Server).submitIntent),
-	"listIntents":    (*Server).listIntents,
-	"getIntent":      (*Server).getIntent,
-	"approveIntent":  withBody((*Server).approveIntent),
-	"rejectIntent":   withBody((*Server).rejectIntent),
-	"withdrawIntent": withBody((*Server).withdrawIntent),
+	"submitIntent":      withBody((*Server).submitIntent),
+	"listIntents":       (*Server).listIntents,
+	"reportSegregation": (*Server).reportSegregation,
+	"getIntent":         (*Server).getIntent,
+	"approveIntent":     withBody((*Server).approveIntent),
+	"rejectIntent":      withBody((*Server).rejectIntent),
+	"withdrawIntent":    withBody((*Server).withdrawIntent),
 }
 
 // submitIntent answers POST /api/intents.
@@ -210,7 +212,7 @@ func approvalAnswer(a intent.Approval) api.Approval {
 
 func refusalAnswer(in *intent.Intent) api.Refusal {
 	if f := in.Refusal; f != nil {
-		return api.Refusal{Code: f.Code, Kind: f.Kind, Detail: f.Detail}
+		return api.Refusal{Code: f.Code, Kind: f.Kind, Detail: f.Detail, Rule: f.Rule}
 	}
 	return api.Refusal{}
 }
@@ -250,14 +252,7 @@ func (s *Server) listIntents(ctx context.Context, r *request) (any, error) {
 		return nil, r.err
 	}
 	var err error
-	if q.LegalEntity == "" {
-		q.LegalEntities, err = s.visibleLegalEntities(ctx)
-	} else {
-		var le ports.LegalEntity
-		le, err = s.authorizeIn(ctx, "intents.read", q.LegalEntity)
-		q.LegalEntities = []ports.LegalEntity{le}
-	}
-	if err != nil {
+	if q.LegalEntities, err = s.legalEntitiesToSearch(ctx, r, "intents.read"); err != nil {
 		return nil, err
 	}
 	found, err := s.config.Intents.List(ctx, q)
@@ -271,6 +266,46 @@ func (s *Server) listIntents(ctx context.Context, r *request) (any, error) {
 			}
 		}),
 		HasMore: found.NextCursor != "", NextCursor: found.NextCursor,
+	}, err
+}
+
+// legalEntitiesToSearch is the legal entity that the request names, or all that the caller may
+// see.
+func (s *Server) legalEntitiesToSearch(ctx context.Context, r *request, action string) ([]ports.LegalEntity, error) {
+	code := r.query("legal_entity")
+	if code == "" {
+		return s.visibleLegalEntities(ctx)
+	}
+	le, err := s.authorizeIn(ctx, action, code)
+	return []ports.LegalEntity{le}, err
+}
+
+// reportSegregation answers GET /api/sod/report.
+func (s *Server) reportSegregation(ctx context.Context, r *request) (any, error) {
+	q := pipeline.SegregationRequest{Person: r.query("person"), From: r.moment("from", false), To: r.moment("to", true)}
+	if r.err != nil {
+		return nil, r.err
+	}
+	var err error
+	if q.LegalEntities, err = s.legalEntitiesToSearch(ctx, r, "sod.read"); err != nil {
+		return nil, err
+	}
+	report, err := s.config.Intents.Segregation(ctx, q)
+	return api.SegregationReport{
+		Refusals: convert(report.Refusals, func(a pipeline.RefusedAttempts) api.RefusedAttempts {
+			return api.RefusedAttempts{
+				LegalEntity: a.LegalEntity, ActorID: a.ActorID, IntentType: a.IntentType, Attempt: a.Attempt, Code: a.Code, Rule: a.Rule, Times: a.Times,
+				FirstAt: timeText(a.First), LastAt: timeText(a.Last), LastIntent: a.LastIntent.String(), Documents: a.Documents,
+			}
+		}),
+		Steps: convert(report.Steps, func(d pipeline.DocumentSteps) api.DocumentSteps {
+			return api.DocumentSteps{
+				LegalEntity: d.LegalEntity, ActorID: d.ActorID, Document: d.Document,
+				Steps: convert(d.Steps, func(p pipeline.Step) api.SegregationStep {
+					return api.SegregationStep{EventID: p.Event.String(), Type: p.Type, IntentID: idText(p.Intent), RecordedAt: timeText(p.Recorded)}
+				}),
+			}
+		}),
 	}, err
 }
 

@@ -122,3 +122,36 @@ func TestApprovers_InQueriesAndTraces(t *testing.T) {
 	require.Equal(t, "backbone.intent.rejected", events[0].(map[string]any)["type"])
 	require.Equal(t, id, events[0].(map[string]any)["intent_id"])
 }
+
+// Refused attempts are counted by person and rule, for those who approve, administer and audit.
+func TestSegregationReport(t *testing.T) {
+	t.Parallel()
+	h := startAPI(t)
+	id := h.submitPage(t, "USMF", "P-1", true, "")["intent_id"].(string)
+	for range 2 {
+		a := h.do(t, testRequest{method: "POST", path: "/api/intents/" + id + "/withdraw", token: "american_ap_clerk", body: `{"reason":"mine"}`})
+		require.Equal(t, http.StatusForbidden, a.status)
+	}
+	require.Equal(t, http.StatusOK, h.do(t, testRequest{method: "POST", path: "/api/intents/" + id + "/reject", token: "controller", body: `{"reason":"not ours"}`}).status)
+	report := func(token, query string) map[string]any {
+		a := h.do(t, testRequest{method: "GET", path: "/api/sod/report?" + query, token: token})
+		require.Equal(t, http.StatusOK, a.status, "%s", a.body)
+		return a.json(t)
+	}
+	all := report("auditor", "from=2020-01-01&to=2100-01-01")
+	require.Empty(t, all["steps"])
+	require.Len(t, all["refusals"], 1)
+	row := all["refusals"].([]any)[0].(map[string]any)
+	require.Equal(t, []any{"p-american-ap_clerk", "withdraw", "intent.not_requester", 2.0, id}, []any{row["actor_id"], row["attempt"], row["code"], row["times"], row["last_intent"]})
+	require.Empty(t, report("auditor", "to=2020-01-01")["refusals"])
+	require.Empty(t, report("german_controller", "")["refusals"], "only its own legal entities")
+	mine := report("controller", "person=p-controller&legal_entity=USMF")
+	require.Empty(t, mine["refusals"])
+	step := mine["steps"].([]any)[0].(map[string]any)
+	require.Regexp(t, `^page/`, step["document"])
+	require.Equal(t, "backbone.intent.rejected", step["steps"].([]any)[0].(map[string]any)["type"])
+	for _, token := range []string{"ap_clerk", "module", "compliance"} {
+		require.Equal(t, http.StatusForbidden, h.do(t, testRequest{method: "GET", path: "/api/sod/report", token: token}).status, token)
+	}
+	require.Equal(t, http.StatusBadRequest, h.do(t, testRequest{method: "GET", path: "/api/sod/report?from=soon", token: "auditor"}).status)
+}

@@ -20,6 +20,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/domain/money"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -143,6 +144,7 @@ type Plan struct {
 	Conditions []concurrency.AppendCondition
 	Rules      []event.RuleEvaluation // of the rules written in Go
 	Facts      any                    // input of the module's policy, encoded as JSON with exact numbers
+	Amount     *Amount                // what the intent is about, for its approvers; nil: no amount, or one that is personal
 	// Kept replaces the payload in the stored intent; nil stores the caller's. It is for
 	// personal data in a member that is not declared for it and would not be sealed. It
 	// also applies when the plan is refused.
@@ -151,6 +153,12 @@ type Plan struct {
 	// "" begins one with the intent's id. The caller's comes first. The intent and all its
 	// events have the one that results; those of drafts are not read.
 	CorrelationID string
+}
+
+// Amount is money in units of a currency. An event that is never erased shows it.
+type Amount struct {
+	Value    money.Number `json:"value"`
+	Currency string       `json:"currency"`
 }
 
 // IntentType is a declared intent.

@@ -113,3 +113,55 @@ func TestOutcomes_RefusalIsAnEvent(t *testing.T) {
 		require.NotContains(t, string(events[0].Payload), f.Detail, "the words may quote the request")
 	}
 }
+
+// A decision that a person may not make is an event with the rule that forbade it. The intent
+// waits as before, and its row is still the one that its last event binds.
+func TestApprove_RefusedDecisionIsAnEvent(t *testing.T) {
+	t.Parallel()
+	b := newFixtureWith(t, loanModule{})
+	id := b.submitLoan(t, 2000)
+	d := pipeline.Decision{LegalEntity: b.entity, Intent: id}
+	_, err := b.service.Approve(t.Context(), supervisor, d)
+	require.NoError(t, err)
+	before, _, err := b.service.Get(t.Context(), b.entity, id)
+	require.NoError(t, err)
+	refusals := []struct {
+		attempt, code, rule string
+		decide              func() error
+	}{
+		{"approve", "sod.same_person", "S8", func() error {
+			_, err := b.service.Approve(t.Context(), person(cashier.Principal.PersonID, "director"), d)
+			return err
+		}},
+		{"approve", "sod.same_person", "S2", func() error { _, err := b.service.Approve(t.Context(), supervisor, d); return err }},
+		{"reject", "intent.forbidden", "", func() error { _, err := b.service.Reject(t.Context(), person("p-guest", "guest"), d); return err }},
+		{"withdraw", "intent.not_requester", "", func() error { _, err := b.service.Withdraw(t.Context(), director, d); return err }},
+	}
+	for _, r := range refusals {
+		require.Equal(t, r.code, fault.CodeOf(r.decide()))
+	}
+	after, _, err := b.service.Get(t.Context(), b.entity, id)
+	require.NoError(t, err)
+	require.Equal(t, before, after)
+	events, err := b.store.Events.EventsOfStream(t.Context(), b.entity.Partition, intent.StreamOf(id), 3, 100)
+	require.NoError(t, err)
+	require.Len(t, events, len(refusals))
+	for i, e := range events {
+		require.Equal(t, intent.DecisionRefused, e.Type)
+		data, err := e.Data()
+		require.NoError(t, err)
+		var about struct {
+			Attempt string
+			Refusal struct{ Code, Rule string }
+		}
+		require.NoError(t, json.Unmarshal(data, &about))
+		require.Equal(t, refusals[i].attempt, about.Attempt)
+		require.Equal(t, refusals[i].code, about.Refusal.Code)
+		require.Equal(t, refusals[i].rule, about.Refusal.Rule)
+		_, bound := intent.BindingOf(e.Payload)
+		require.False(t, bound)
+	}
+	done, err := b.service.Approve(t.Context(), director, d)
+	require.NoError(t, err)
+	require.Equal(t, intent.Executed, done.Status)
+}

@@ -66,7 +66,7 @@ func (s *Service) Approve(ctx context.Context, approver Caller, d Decision) (Out
 	}
 	a, role, err := s.loadForDecision(ctx, approver, d.LegalEntity, d.Intent)
 	if err != nil {
-		return s.replayOrRefuse(ctx, d, claim, err)
+		return s.replayOrRefuse(ctx, d, claim, a, "approve", err)
 	}
 	a.idempotency = claim
 	if d.PlanHash != "" && d.PlanHash != a.stored.PlanHash {
@@ -92,6 +92,9 @@ func (s *Service) Approve(ctx context.Context, approver Caller, d Decision) (Out
 	})
 	if fault.CodeOf(err) == codePlanChanged {
 		out, err = undecided.applyChangedPlan(ctx)
+	}
+	if err != nil {
+		undecided.recordRefusedDecision(ctx, "approve", err)
 	}
 	return out, a.redactError(err, true)
 }
@@ -129,18 +132,21 @@ func (s *Service) newDecisionClaim(ctx context.Context, approver Caller, d Decis
 	return claim, module.SetFingerprint(ctx, s.Fingerprints, d.LegalEntity.TenantID, claim, digest, false)
 }
 
-// replayOrRefuse answers a decision that loadForDecision refused: with the intent's present
-// outcome if the decision was made before under the same key, else with the refusal.
-func (s *Service) replayOrRefuse(ctx context.Context, d Decision, claim *ports.IdempotencyClaim, refusal error) (Outcome, error) {
-	if claim == nil {
-		return Outcome{}, refusal
+// replayOrRefuse answers a decision that was refused before it was planned: with the intent's
+// present outcome if the decision was made before under the same key, else with the refusal,
+// which it records. a is nil if the intent does not wait.
+func (s *Service) replayOrRefuse(ctx context.Context, d Decision, claim *ports.IdempotencyClaim, a *attempt, verb string, refusal error) (Outcome, error) {
+	if claim != nil {
+		replay, err := s.lookUpReplay(ctx, d.LegalEntity.Partition, claim)
+		if err != nil {
+			return Outcome{}, err
+		}
+		if replay != nil {
+			return *replay, nil
+		}
 	}
-	replay, err := s.lookUpReplay(ctx, d.LegalEntity.Partition, claim)
-	if err != nil {
-		return Outcome{}, err
-	}
-	if replay != nil {
-		return *replay, nil
+	if a != nil {
+		a.recordRefusedDecision(ctx, verb, refusal)
 	}
 	return Outcome{}, refusal
 }
@@ -170,7 +176,7 @@ func (s *Service) Reject(ctx context.Context, approver Caller, d Decision) (Outc
 	}
 	a, role, err := s.loadForDecision(ctx, approver, d.LegalEntity, d.Intent)
 	if err != nil {
-		return s.replayOrRefuse(ctx, d, claim, err)
+		return s.replayOrRefuse(ctx, d, claim, a, "reject", err)
 	}
 	a.idempotency = claim
 	return a.end(ctx, intent.Rejected, intent.Approval{
@@ -195,7 +201,7 @@ func (s *Service) Withdraw(ctx context.Context, requester Caller, d Decision) (O
 		err = fault.New(fault.Forbidden, "intent.not_requester", "only its requester may withdraw an intent; one who may approve it can reject it").WithIntent(d.Intent.String())
 	}
 	if err != nil {
-		return s.replayOrRefuse(ctx, d, claim, err)
+		return s.replayOrRefuse(ctx, d, claim, a, "withdraw", err)
 	}
 	a.idempotency = claim
 	return a.end(ctx, intent.Withdrawn, intent.Approval{
@@ -223,7 +229,7 @@ func (a *attempt) end(ctx context.Context, status intent.Status, decision intent
 }
 
 // loadForDecision loads a parked intent, and checks that approver may decide on it and in which
-// role.
+// role. If the approver may not, it returns the attempt with the fault.
 func (s *Service) loadForDecision(ctx context.Context, approver Caller, le ports.LegalEntity, id event.ID) (*attempt, string, error) {
 	a, err := s.loadWaiting(ctx, approver, le, id)
 	if err != nil {
@@ -236,10 +242,7 @@ func (s *Service) loadForDecision(ctx context.Context, approver Caller, le ports
 	}
 	a.intentType = t
 	role, err := mayDecide(approver, &stored)
-	if err != nil {
-		return nil, "", err
-	}
-	return a, role, nil
+	return a, role, err
 }
 
 // mayDecide checks that a person may decide on a waiting intent and returns the role that the

@@ -354,7 +354,7 @@ func (a *attempt) parkForApproval(ctx context.Context, p planned) (Outcome, erro
 	if len(row.Approvals) > a.storedApprovals {
 		eventType = intent.ApprovalRecorded
 	}
-	res, err := a.write(ctx, row, outcomeWrite{about: eventType, rules: p.rules, streams: p.view.expectations(), conditions: p.view.conditions})
+	res, err := a.write(ctx, row, outcomeWrite{about: eventType, amount: p.plan.Amount, rules: p.rules, streams: p.view.expectations(), conditions: p.view.conditions})
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -428,8 +428,9 @@ func (a *attempt) execute(ctx context.Context, p planned) (Outcome, error) {
 
 // outcomeWrite is what a write of an intent's row appends with it.
 type outcomeWrite struct {
-	made       module.Batch // events that the intent makes
-	about      string       // type of the event about the intent; "" for plain execution
+	made       module.Batch   // events that the intent makes
+	about      string         // type of the event about the intent; "" for plain execution
+	amount     *module.Amount // of an intent that waits
 	rules      []event.RuleEvaluation
 	streams    []concurrency.StreamExpectation
 	conditions []concurrency.AppendCondition
@@ -468,7 +469,7 @@ func (a *attempt) writeOnce(ctx context.Context, row intent.Intent, w outcomeWri
 		return ports.AppendResult{}, err
 	}
 	if w.about != "" {
-		events, err := a.service.Preparer.Prepare(ctx, a.eventAbout(&row, w.about, w.rules, binding))
+		events, err := a.service.Preparer.Prepare(ctx, a.eventAbout(&row, w, binding))
 		if err != nil {
 			return ports.AppendResult{}, err
 		}
@@ -520,7 +521,7 @@ func (a *attempt) refuse(ctx context.Context, status intent.Status, cause error)
 	if err := setRules(&row, a.rules); err != nil {
 		return Outcome{}, err
 	}
-	row.Refusal = &intent.Refusal{Code: fault.CodeOf(cause), Kind: fault.KindOf(cause).String()}
+	row.Refusal = &intent.Refusal{Code: fault.CodeOf(cause), Kind: fault.KindOf(cause).String(), Rule: ruleOf(cause)}
 	if ok && a.checkNoPersonalText(f.Detail, "the refusal") == nil {
 		row.Refusal.Detail = f.Detail
 	}

@@ -143,5 +143,5 @@ func TestSubmit_Documents(t *testing.T) {
 	require.NoError(t, err)
 	data, err := events[0].Data()
 	require.NoError(t, err)
-	require.Contains(t, string(data), `"documents":["loan/main"]`)
+	require.Contains(t, string(data), `"documents":["loan/main"],"amount":{"value":200,"currency":"EUR"}`)
 }

@@ -34,7 +34,7 @@ func TestWithdraw(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, intent.Withdrawn, out.Status)
 	require.Empty(t, out.Events)
-	require.Equal(t, []string{intent.Waiting, intent.WithdrawnEvent}, b.eventsAbout(t, id))
+	require.Equal(t, []string{intent.Waiting, intent.DecisionRefused, intent.DecisionRefused, intent.WithdrawnEvent}, b.eventsAbout(t, id))
 	again, err := b.service.Withdraw(t.Context(), cashier, back)
 	require.NoError(t, err)
 	require.True(t, again.Replayed)

@@ -9,6 +9,7 @@ import (
 	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/money"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -84,6 +85,7 @@ func (loanModule) Register(r *module.Registrar) error {
 			return module.Plan{
 				Events: []event.Draft{{Type: "loan.loan.given", Stream: loans, Data: l}},
 				Facts:  map[string]any{"amount": l.Amount, "lent": lent.Lent},
+				Amount: &module.Amount{Value: money.FromInt(l.Amount), Currency: "EUR"},
 			}, nil
 		},
 	})

@@ -1,12 +1,16 @@
 package pipeline
 
 import (
+	"context"
 	"encoding/json"
+	"time"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 // Module declares the types of the events about intents. It has no intents: only Service
@@ -29,6 +33,7 @@ func (Module) Register(r *module.Registrar) error {
 		{intent.WithdrawnEvent, "The requester took the intent back."},
 		{intent.ExpiredEvent, "The intent waited too long, and the log ended it."},
 		{intent.Refused, "The intent was refused: by a right, its schema, its planner, a policy or the store."},
+		{intent.DecisionRefused, "A person tried to approve, reject or withdraw the intent and may not. The intent waits as before."},
 		{intent.ExecutedEmpty, "The intent was executed, and its plan had no events."},
 	} {
 		r.EventType(module.EventType{Registration: eventtype.Registration{
@@ -53,6 +58,8 @@ const aboutSchema = `{
     "revision": {"type": "integer", "minimum": 1, "description": "of the intent's row, which the event's payload binds"},
     "requested_by": {"type": "string", "maxLength": 512, "description": "person id, a pseudonym"},
     "plan_hash": {"type": "string", "maxLength": 64, "description": "of the plan that waits"},
+    "amount": {"type": "object", "additionalProperties": false, "required": ["value", "currency"], "description": "that the plan is about, in units of the currency",
+      "properties": {"value": {"type": "number"}, "currency": {"type": "string", "maxLength": 3}}},
     "documents": {"type": "array", "maxItems": 32, "items": {"type": "string"}, "description": "streams that its plan writes, as type/id"},
     "needs": {"type": "array", "description": "of that plan, met or not", "items": {
       "type": "object", "additionalProperties": false, "required": ["roles", "reason", "rule_id"],
@@ -62,8 +69,9 @@ const aboutSchema = `{
         "person_id": {"type": "string", "maxLength": 512}, "actor_id": {"type": "string", "maxLength": 512}, "role": {"type": "string", "maxLength": 512},
         "decision": {"enum": ["approved", "rejected", "withdrawn"]}, "plan_hash": {"type": "string", "maxLength": 64},
         "comment": {"type": "string", "maxLength": 2000, "description": "no personal data"}, "at": {"type": "string", "maxLength": 40}}},
+    "attempt": {"enum": ["approve", "reject", "withdraw"], "description": "of the decision that was refused"},
     "refusal": {"type": "object", "additionalProperties": false, "required": ["code", "kind"],
-      "properties": {"code": {"type": "string"}, "kind": {"type": "string"}}, "description": "the intent's row has the words, which may quote the request"}
+      "properties": {"code": {"type": "string"}, "kind": {"type": "string"}, "rule": {"type": "string", "maxLength": 64, "description": "of segregation of duties, such as S1"}}, "description": "the intent's row has the words, which may quote the request"}
   }
 }`
 
@@ -77,14 +85,17 @@ type about struct {
 	RequestedBy string                `json:"requested_by"`
 	PlanHash    string                `json:"plan_hash,omitempty"`
 	Documents   []string              `json:"documents,omitempty"`
+	Amount      *module.Amount        `json:"amount,omitempty"` // of an intent that waits
 	Needs       []intent.ApprovalNeed `json:"needs,omitempty"`
 	Decision    *intent.Approval      `json:"decision,omitempty"`
+	Attempt     string                `json:"attempt,omitempty"`
 	Refusal     *refusalReason        `json:"refusal,omitempty"`
 }
 
 type refusalReason struct {
 	Code string `json:"code"`
 	Kind string `json:"kind"`
+	Rule string `json:"rule,omitempty"`
 }
 
 // aboutEventIDBase separates the ids of these events from those of documents and plans.
@@ -92,24 +103,63 @@ const aboutEventIDBase = 100_000
 
 // eventAbout makes the batch with the event about a new revision of an intent's row. The
 // caller is its actor, who is the requester, an approver or the log itself.
-func (a *attempt) eventAbout(row *intent.Intent, eventType string, rules []event.RuleEvaluation, binding intent.Binding) module.Batch {
+func (a *attempt) eventAbout(row *intent.Intent, w outcomeWrite, binding intent.Binding) module.Batch {
 	data := about{
 		IntentType: row.Type, Status: row.Status, Revision: row.Revision, RequestedBy: row.PersonID, PlanHash: row.PlanHash, Documents: row.Documents,
 	}
-	switch eventType {
+	switch w.about {
 	case intent.Waiting:
-		data.Needs = row.Needs
+		data.Needs, data.Amount = row.Needs, w.amount
 	case intent.ApprovalRecorded, intent.Approved, intent.RejectedEvent, intent.WithdrawnEvent:
 		data.Decision = &row.Approvals[len(row.Approvals)-1]
 	case intent.Refused:
-		data.Refusal = &refusalReason{row.Refusal.Code, row.Refusal.Kind}
+		data.Refusal = &refusalReason{row.Refusal.Code, row.Refusal.Kind, row.Refusal.Rule}
 	}
+	b := a.batchAbout(row, w.about, data, row.UpdatedAt)
+	b.Rules, b.Binding = w.rules, &binding
+	b.EventIDs = []event.ID{module.DeriveID(row.ID, aboutEventIDBase+row.Revision)}
+	return b
+}
+
+// batchAbout makes the batch of an event about an intent.
+func (a *attempt) batchAbout(row *intent.Intent, eventType string, data about, now time.Time) module.Batch {
 	return module.Batch{
 		Drafts: []event.Draft{{
-			Type: eventType, SchemaVersion: 1, EffectiveDate: a.entity.Today(row.UpdatedAt), Stream: intent.StreamOf(row.ID), Data: data,
+			Type: eventType, SchemaVersion: 1, EffectiveDate: a.entity.Today(now), Stream: intent.StreamOf(row.ID), Data: data,
 			CausedBy: row.CausedBy, CausedByPartition: row.CausedByPartition,
 		}},
-		LegalEntity: a.entity, Actor: a.caller.Actor, CorrelationID: row.CorrelationID, IntentID: row.ID, Source: row.Source, Rules: rules,
-		Now: row.UpdatedAt, EventIDs: []event.ID{module.DeriveID(row.ID, aboutEventIDBase+row.Revision)}, Binding: &binding, AboutIntent: true,
+		LegalEntity: a.entity, Actor: a.caller.Actor, CorrelationID: row.CorrelationID, IntentID: row.ID, Source: row.Source,
+		Now: now, AboutIntent: true,
 	}
+}
+
+// recordRefusedDecision appends that the caller tried to decide on a waiting intent and may
+// not. The row stays as it is. If it cannot be recorded, the log of the program says so: the
+// decision is refused either way.
+func (a *attempt) recordRefusedDecision(ctx context.Context, verb string, refusal error) {
+	if fault.KindOf(refusal) != fault.Forbidden {
+		return
+	}
+	ctx = context.WithoutCancel(ctx) // a caller who leaves cannot keep it from being recorded
+	row := &a.stored
+	events, err := a.service.Preparer.Prepare(ctx, a.batchAbout(row, intent.DecisionRefused, about{
+		IntentType: row.Type, Status: row.Status, Revision: row.Revision, RequestedBy: row.PersonID, PlanHash: row.PlanHash, Documents: row.Documents,
+		Attempt: verb, Refusal: &refusalReason{fault.CodeOf(refusal), fault.KindOf(refusal).String(), ruleOf(refusal)},
+	}, event.Micros(a.service.Clock.Now())))
+	if err == nil {
+		_, err = a.service.Appender.Append(ctx, ports.AppendRequest{Partition: a.entity.Partition, Events: events})
+	}
+	if err != nil {
+		a.service.Logger.WarnContext(ctx, "refused decision could not be recorded", "intent_id", row.ID.String(), "code", fault.CodeOf(err))
+	}
+}
+
+// ruleOf is the rule of segregation of duties that a refusal names.
+func ruleOf(refusal error) string {
+	f, ok := fault.As(refusal)
+	if !ok {
+		return ""
+	}
+	rule, _ := f.Attributes["rule"].(string)
+	return rule
 }

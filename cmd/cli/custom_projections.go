@@ -293,13 +293,12 @@ func projectionRowsCommand() *cobra.Command {
 		Example: "  backbone projections rows machines-serviced --legal-entity USMF\n  backbone projections rows machines-serviced --legal-entity USMF --prefix M- --json",
 	}
 	f := cmd.Flags()
-	f.StringVar(&query.LegalEntity, "legal-entity", "", "in this legal entity")
+	legalEntityFlag(cmd, &query.LegalEntity, "in this legal entity (environment BACKBONE_LEGAL_ENTITY)")
 	f.StringVar(&query.Key, "key", "", "only this row")
 	f.StringVar(&query.Prefix, "prefix", "", "only rows whose keys begin so")
 	f.StringVar(&query.MinSequence, "min-sequence", "", "wait until the projection has got there")
 	f.IntVar(&query.Limit, "limit", 100, "at most so many")
 	f.StringVar(&query.Cursor, "cursor", "", "continue after an earlier page")
-	required(cmd, "legal-entity")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
 		list, err := s.GetProjectionRows(ctx, args[0], query, s.keep())
 		if err != nil {

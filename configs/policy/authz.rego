@@ -39,6 +39,7 @@ everybody := business | services | {"auditor", "compliance", "compliance_approve
 grants := {
 	"intents.submit": business | services | {"admin"},
 	"intents.approve": approving | {"admin"},
+	"sod.read": approving | {"admin", "auditor"},
 	"intents.read": business | services | {"admin", "auditor"},
 	"events.append": {"module"},
 	"events.read": business | {"module", "auditor"},

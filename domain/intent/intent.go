@@ -38,17 +38,18 @@ var Statuses = []Status{PendingApproval, Executed, Rejected, Withdrawn, Expired,
 const Planned Status = "planned"
 
 // Types of the events about an intent, on its stream. Every outcome but plain execution has
-// one, in the append that writes the row.
+// one, in the append that writes the row. DecisionRefused alone leaves the row as it is.
 const (
 	EventPrefix      = "backbone"
 	Waiting          = "backbone.intent.waiting"           // it waits for approval; again if its plan has changed
 	ApprovalRecorded = "backbone.intent.approval_recorded" // approved by one person, and waits for another
 	Approved         = "backbone.intent.approved"          // by the last person needed, and executed; its events precede this one
 	RejectedEvent    = "backbone.intent.rejected"
-	WithdrawnEvent   = "backbone.intent.withdrawn" // by the requester
-	ExpiredEvent     = "backbone.intent.expired"   // waited too long
-	Refused          = "backbone.intent.refused"   // denied or failed
-	ExecutedEmpty    = "backbone.intent.executed"  // executed with a plan that has no events
+	WithdrawnEvent   = "backbone.intent.withdrawn"        // by the requester
+	ExpiredEvent     = "backbone.intent.expired"          // waited too long
+	Refused          = "backbone.intent.refused"          // denied or failed
+	DecisionRefused  = "backbone.intent.decision_refused" // a person tried to decide on it and may not; it still waits
+	ExecutedEmpty    = "backbone.intent.executed"         // executed with a plan that has no events
 )
 
 // IsAbout reports whether an event type is one of those about intents.
@@ -81,8 +82,9 @@ type ApprovalNeed struct {
 // rejection.
 type Refusal struct {
 	Code   string `json:"code"`
-	Kind   string `json:"kind"`   // of fault.Kind, such as "internal"
-	Detail string `json:"detail"` // "" if it would repeat personal data of the payload
+	Kind   string `json:"kind"`           // of fault.Kind, such as "internal"
+	Detail string `json:"detail"`         // "" if it would repeat personal data of the payload
+	Rule   string `json:"rule,omitempty"` // of segregation of duties, such as "S1"
 }
 
 // MaxDocuments bounds Intent.Documents. A plan that writes more streams is about a batch, and

@@ -61,7 +61,7 @@ func planApprove(k contract.Kind) func(context.Context, module.Input, module.Sta
 			Amount: gross, Currency: books.FunctionalCurrency, Limits: settings.Limits,
 			Step: approval.Step, StepsRequired: approval.StepsRequired,
 		}
-		plan := module.Plan{Facts: &f, CorrelationID: d.CorrelationID}
+		plan := module.Plan{Facts: &f, CorrelationID: d.CorrelationID, Amount: &module.Amount{Value: gross, Currency: books.FunctionalCurrency}}
 		if approval.Step < approval.StepsRequired {
 			recorded := draft(k, d, contract.ApprovalRecorded, approval, date, nil)
 			recorded.CausedBy = d.SubmittedID

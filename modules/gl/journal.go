@@ -68,7 +68,7 @@ func planPostJournal(ctx context.Context, in module.Input, s module.State, p pos
 		return module.Plan{}, err
 	}
 	return module.Plan{
-		Events: []event.Draft{planned.Draft}, Rules: planned.Rules, Facts: journalFactsOf(settings, planned),
+		Events: []event.Draft{planned.Draft}, Rules: planned.Rules, Facts: journalFactsOf(settings, planned), Amount: journalAmount(settings, planned),
 	}, nil
 }
 
@@ -102,6 +102,11 @@ func envelopeDimensions(header map[string]string, lines []contract.SubledgerLine
 		out[contract.DimensionDepartment] = department
 	}
 	return out
+}
+
+// journalAmount is the sum of the journal's debits.
+func journalAmount(s domain.Settings, j contract.PlannedJournal) *module.Amount {
+	return &module.Amount{Value: j.Journal.TotalDebit, Currency: s.FunctionalCurrency}
 }
 
 func journalFactsOf(s domain.Settings, j contract.PlannedJournal) facts {
@@ -175,6 +180,6 @@ func planReverseJournal(ctx context.Context, in module.Input, s module.State, p 
 	}
 	return module.Plan{
 		Events: []event.Draft{planned.Journal.Draft, planned.Reversed}, Rules: planned.Journal.Rules,
-		Facts: journalFactsOf(settings, planned.Journal),
+		Facts: journalFactsOf(settings, planned.Journal), Amount: journalAmount(settings, planned.Journal),
 	}, nil
 }

@@ -185,6 +185,16 @@ type Descendants struct {
 	Truncated bool `json:"truncated"`
 }
 
+// DocumentSteps defines model for DocumentSteps.
+type DocumentSteps struct {
+	ActorID string `json:"actor_id"`
+
+	// Document `type/id`
+	Document    string            `json:"document"`
+	LegalEntity string            `json:"legal_entity"`
+	Steps       []SegregationStep `json:"steps"`
+}
+
 // DraftEvent An event that a dry run would append.
 type DraftEvent struct {
 	Data          any               `json:"data"`
@@ -1821,12 +1831,38 @@ type Refusal struct {
 	Code   string `json:"code"`
 	Detail string `json:"detail"`
 	Kind   string `json:"kind"`
+
+	// Rule Of segregation of duties, such as `S1`.
+	Rule string `json:"rule,omitempty,omitzero"`
 }
 
 // Refused defines model for Refused.
 type Refused struct {
 	Ignored []IgnoredEvent `json:"ignored"`
 	Refused int            `json:"refused"`
+}
+
+// RefusedAttempts defines model for RefusedAttempts.
+type RefusedAttempts struct {
+	ActorID string `json:"actor_id"`
+	Attempt string `json:"attempt"`
+
+	// Code Example: sod.same_person
+	Code string `json:"code"`
+
+	// Documents Streams that the last attempt was about, as `type/id`; none if it was refused before it had a plan.
+	Documents  []string `json:"documents,omitempty,omitzero"`
+	FirstAt    string   `json:"first_at"`
+	IntentType string   `json:"intent_type"`
+	LastAt     string   `json:"last_at"`
+
+	// LastIntent Id of the intent of the last attempt.
+	LastIntent  string `json:"last_intent"`
+	LegalEntity string `json:"legal_entity"`
+
+	// Rule Of segregation of duties, such as `S1`.
+	Rule  string `json:"rule,omitempty,omitzero"`
+	Times int    `json:"times"`
 }
 
 // RejectRequest defines model for RejectRequest.
@@ -1876,6 +1912,22 @@ type Scope struct {
 	Region      string          `json:"region,omitempty,omitzero"`
 	Site        string          `json:"site,omitempty,omitzero"`
 	TenantID    string          `json:"tenant_id"`
+}
+
+// SegregationReport defines model for SegregationReport.
+type SegregationReport struct {
+	Refusals []RefusedAttempts `json:"refusals"`
+
+	// Steps Of the person asked for; without one it is empty.
+	Steps []DocumentSteps `json:"steps"`
+}
+
+// SegregationStep defines model for SegregationStep.
+type SegregationStep struct {
+	EventID    string `json:"event_id"`
+	IntentID   string `json:"intent_id,omitempty,omitzero"`
+	RecordedAt string `json:"recorded_at"`
+	Type       string `json:"type"`
 }
 
 // SettleParked defines model for SettleParked.
