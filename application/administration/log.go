@@ -152,7 +152,7 @@ func (l *Log) begin(ctx context.Context, log ports.LegalEntity) error {
 		return err
 	}
 	for _, p := range principals {
-		if err := l.once(ctx, log, enrolled(p)...); err != nil {
+		if err := l.once(ctx, log, enrolled(p, "")...); err != nil {
 			return err
 		}
 	}

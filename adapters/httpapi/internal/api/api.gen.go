@@ -1117,6 +1117,61 @@ type PolledEvents struct {
 	Status string `json:"status"`
 }
 
+// Principal defines model for Principal.
+type Principal struct {
+	// ContractedTypes Of a service.
+	ContractedTypes []string `json:"contracted_types,omitempty,omitzero"`
+	CreatedAt       string   `json:"created_at"`
+
+	// ExpiresAt Absent if the token does not expire.
+	ExpiresAt string `json:"expires_at,omitempty,omitzero"`
+	Kind      string `json:"kind"`
+
+	// LegalEntities An empty list is all of the tenant.
+	LegalEntities []string `json:"legal_entities"`
+
+	// Modules Of a service.
+	Modules []string `json:"modules,omitempty,omitzero"`
+
+	// PersonID Pseudonymous id of the person or service.
+	PersonID string `json:"person_id"`
+
+	// PiiClasses Of a service.
+	PiiClasses []string `json:"pii_classes,omitempty,omitzero"`
+
+	// PrincipalID The login.
+	PrincipalID string `json:"principal_id"`
+
+	// ResponsiblePerson Of a service: id of the person who answers for it.
+	ResponsiblePerson string `json:"responsible_person,omitempty,omitzero"`
+
+	// ReviewedAt Absent if the rights were not reviewed since they were given.
+	ReviewedAt string   `json:"reviewed_at,omitempty,omitzero"`
+	ReviewedBy string   `json:"reviewed_by,omitempty,omitzero"`
+	RevokedAt  string   `json:"revoked_at,omitempty,omitzero"`
+	Roles      []string `json:"roles"`
+	Status     string   `json:"status"`
+
+	// TrustLevel Of a service.
+	TrustLevel string `json:"trust_level,omitempty,omitzero"`
+
+	// Version Grows with every change; a review names it.
+	Version string `json:"version"`
+}
+
+// PrincipalList defines model for PrincipalList.
+type PrincipalList struct {
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor  `json:"next_cursor,omitempty,omitzero"`
+	Principals []Principal `json:"principals"`
+}
+
+// PrincipalReason defines model for PrincipalReason.
+type PrincipalReason struct {
+	// Reason Why, for the administrative log; no personal data.
+	Reason string `json:"reason"`
+}
+
 // PrincipalRequest defines model for PrincipalRequest.
 type PrincipalRequest struct {
 	// AllLegalEntities All legal entities of the tenant, also for a principal that had some.
@@ -1138,6 +1193,9 @@ type PrincipalRequest struct {
 	// PiiClasses Of a service: classes of personal data that it reads in clear, in types of its modules.
 	PiiClasses []string `json:"pii_classes,omitempty,omitzero"`
 
+	// Reason Why, for the administrative log; no personal data.
+	Reason string `json:"reason,omitempty,omitzero"`
+
 	// Renew Replaces a token that is still good. Without roles the rights stay.
 	Renew bool `json:"renew,omitempty,omitzero"`
 
@@ -1151,6 +1209,15 @@ type PrincipalRequest struct {
 	// sent it; the default. `checked`: checked by the service against rules. `official`: from a source of record, such
 	// as a bank or a public register.
 	TrustLevel TrustLevel `json:"trust_level,omitempty,omitzero"`
+}
+
+// PrincipalReview defines model for PrincipalReview.
+type PrincipalReview struct {
+	// Reason What was reviewed and why, for the administrative log; no personal data.
+	Reason string `json:"reason"`
+
+	// Version As in the list; absent confirms the rights as they are.
+	Version string `json:"version,omitempty,omitzero"`
 }
 
 // Problem RFC 9457. Some codes bring further members.
@@ -2539,6 +2606,9 @@ type OptionalLegalEntity = string
 
 // ParkedEventID defines model for ParkedEventID.
 type ParkedEventID = string
+
+// PersonID defines model for PersonID.
+type PersonID = string
 
 // ProjectionName defines model for ProjectionName.
 type ProjectionName = string
