@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -69,6 +70,7 @@ type fixture struct {
 	former formerDirectory
 	writer writer
 	chains *chains
+	policy *administration.Policy // of the nodes; nil: none
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -90,7 +92,7 @@ func newFixture(t *testing.T) *fixture {
 // node makes the services of another node.
 func (f *fixture) node() (*administration.Log, *administration.Principals) {
 	log := administration.NewLog(administration.LogConfig{
-		Entities: f.store.Directory, Streams: f.store.Events, Writer: f.writer, Directory: f.former, LogName: logName, Clock: f.clock, Logger: slog.New(slog.DiscardHandler),
+		Entities: f.store.Directory, Streams: f.store.Events, Writer: f.writer, Directory: f.former, LogName: logName, Clock: f.clock, Logger: slog.New(slog.DiscardHandler), Policy: f.policy,
 	})
 	return log, administration.NewPrincipals(log, f.chains, f.store.Events)
 }
@@ -460,6 +462,48 @@ func TestLog_AdoptsTheFormerDirectoryOnce(t *testing.T) {
 	got, err := principals.PrincipalByTokenHash(t.Context(), former.TokenHash)
 	require.NoError(t, err)
 	requirePrincipal(t, former, got)
+}
+
+// A node records the policies that it decides by in every tenant's log, unless they are those of
+// the node before it.
+func TestLog_RecordsPolicies(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, err := f.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF"})
+	require.NoError(t, err)
+	start := func(digest string) {
+		f.policy = &administration.Policy{SHA256: strings.Repeat(digest, 64), Release: "1.0.0"}
+		var running sync.WaitGroup
+		for range 3 {
+			log, _ := f.node()
+			running.Go(func() { require.NoError(t, log.BeginAll(context.Background())) })
+		}
+		running.Wait()
+		log, _ := f.node()
+		_, err := log.Of(t.Context(), "new")
+		require.NoError(t, err)
+	}
+	count := func(tenant string) (n int) {
+		for _, typ := range f.types(t, tenant) {
+			if typ == administration.PolicyInstalled {
+				n++
+			}
+		}
+		return n
+	}
+	start("a")
+	start("a")
+	require.Equal(t, 1, count("acme"))
+	require.Equal(t, 1, count("new"), "a tenant that came later")
+	start("b")
+	require.Equal(t, 2, count("acme"))
+	start("a")
+	require.Equal(t, 3, count("acme"), "back to the policies before")
+	require.Equal(t, 3, count("new"))
+	f.policy = nil
+	log, _ := f.node()
+	require.NoError(t, log.BeginAll(t.Context()), "a tool decides nothing")
+	require.Equal(t, 3, count("acme"))
 }
 
 func TestLog_RecordsALegalEntityWhoseCreationWasCutOff(t *testing.T) {

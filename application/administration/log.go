@@ -36,13 +36,15 @@ type Log struct {
 	logName   string
 	clock     ports.Clock
 	logger    *slog.Logger
+	policy    *Policy // nil in tools
 
 	mu   sync.Mutex
 	logs map[string]ports.LegalEntity // that have begun, by tenant
 }
 
-// Streams tells which streams there are.
+// Streams tells which streams there are, and reads them.
 type Streams interface {
+	EventsOfStream(ctx context.Context, p event.PartitionID, s event.StreamID, from event.Version, limit int) ([]event.Recorded, error)
 	StreamStatus(ctx context.Context, p event.PartitionID, s event.StreamID) (ports.StreamStatus, error)
 }
 
@@ -61,14 +63,16 @@ type LogConfig struct {
 	LogName   string // of the installation; part of every genesis checksum
 	Clock     ports.Clock
 	Logger    *slog.Logger // learns of a log that does not hold together
+	Policy    *Policy      // that this node decides by, to be recorded; nil in tools
 }
 
 // NewLog makes a Log.
 func NewLog(c LogConfig) *Log {
-	return &Log{entities: c.Entities, streams: c.Streams, writer: c.Writer, directory: c.Directory, logName: c.LogName, clock: c.Clock, logger: c.Logger, logs: map[string]ports.LegalEntity{}}
+	return &Log{entities: c.Entities, streams: c.Streams, writer: c.Writer, directory: c.Directory, logName: c.LogName, clock: c.Clock, logger: c.Logger, policy: c.Policy, logs: map[string]ports.LegalEntity{}}
 }
 
-// Of returns the administrative log of a tenant, and begins it if there is none. What the
+// Of returns the administrative log of a tenant, and begins it if there is none. The first time
+// it records the policies of this node. What the
 // directory of an earlier release knows enters the log before the event that it began;
 // from that event on the log alone counts.
 func (l *Log) Of(ctx context.Context, tenantID string) (ports.LegalEntity, error) {
@@ -84,6 +88,11 @@ func (l *Log) Of(ctx context.Context, tenantID string) (ports.LegalEntity, error
 	if err := l.begin(ctx, le); err != nil {
 		return ports.LegalEntity{}, err
 	}
+	if l.policy != nil {
+		if err := l.installPolicy(ctx, le); err != nil {
+			return ports.LegalEntity{}, err
+		}
+	}
 	l.logs[tenantID] = le
 	return le, nil
 }
@@ -98,7 +107,11 @@ func (l *Log) BeginAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, le := range entities {
+	logs, err := l.entities.AdministrativeLogs(ctx, "")
+	if err != nil {
+		return err
+	}
+	for _, le := range append(logs, entities...) {
 		if _, err := l.Of(ctx, le.TenantID); err != nil {
 			return err
 		}

@@ -67,7 +67,7 @@ type Server struct {
 // NewServer composes an App and its API, with metrics, and with traces if telemetry.otlp_endpoint
 // is set.
 func NewServer(ctx context.Context, config configs.Config, o Options) (_ *Server, err error) {
-	o.metrics = prometheus.New()
+	o.metrics, o.serves = prometheus.New(), true
 	s := &Server{shutdown: config.HTTP.ShutdownTimeout}
 	parts := httpapi.Config{
 		Metrics: o.metrics, MetricsPage: o.metrics.Handler(), OperatorTenant: config.Projector.OperatorTenant,
