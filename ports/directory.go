@@ -77,7 +77,8 @@ type Principal struct {
 	// Version is that of the stored login, which SavePrincipal replaces; 0: there is none that
 	// gives access.
 	Version        event.Version
-	ExpiryRecorded bool // the log says that the token has expired
+	ExpiryRecorded bool   // the log says that the token has expired
+	Name           string // of a person, for SavePrincipal to store sealed; what is read has none
 }
 
 // PrincipalStatus is a login with what happened to it.

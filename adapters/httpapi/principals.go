@@ -52,7 +52,7 @@ func (s *Server) enrollPrincipal(ctx context.Context, _ *request, body *api.Prin
 	}
 	p, token, renewed, err := s.config.Access.Admit(ctx, &by, tenancy.Application{
 		Principal: ports.Principal{
-			TenantID: by.TenantID, PersonID: body.PersonID, ActorType: kind, Roles: body.Roles, LegalEntities: body.LegalEntities,
+			TenantID: by.TenantID, PersonID: body.PersonID, Name: body.Name, ActorType: kind, Roles: body.Roles, LegalEntities: body.LegalEntities,
 			Binding: ports.Binding{
 				ResponsiblePerson: body.ResponsiblePerson, Modules: body.Modules, ContractedTypes: body.ContractedTypes,
 				PIIClasses: convert(body.PiiClasses, func(class string) shredding.Class { return shredding.Class(class) }), TrustLevel: ports.TrustLevel(body.TrustLevel),
@@ -86,8 +86,13 @@ func (s *Server) principalList(ctx context.Context, personID string) (api.Princi
 	if personID != "" {
 		list = slices.DeleteFunc(list, func(p ports.PrincipalStatus) bool { return p.PersonID != personID })
 	}
+	names, err := s.namesOf(ctx, convert(list, func(p ports.PrincipalStatus) string { return p.PersonID }))
 	now := time.Now()
-	return api.PrincipalList{Principals: convert(list, func(p ports.PrincipalStatus) api.Principal { return principalAnswer(p, now) })}, nil
+	return api.PrincipalList{Principals: convert(list, func(p ports.PrincipalStatus) api.Principal {
+		out := principalAnswer(p, now)
+		out.Name = names[p.PersonID]
+		return out
+	})}, err
 }
 
 // revokePrincipal answers POST /api/admin/principals/{person_id}/revoke.

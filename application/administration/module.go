@@ -48,6 +48,7 @@ func (Module) Register(r *module.Registrar) error {
 	r.EventType(builtin(LegalEntityCreated, "A legal entity was created, with the partition of the log that holds its events.",
 		legalEntitySchema, `{"code":"USMF","name":"Contoso Entertainment System USA","time_zone":"America/Los_Angeles","partition_id":4711,"genesis":"123cf7f2916be9c7bb1af0da600e90662cf4758e52b2243bf6d006753955487c"}`))
 	registerPrincipals(r)
+	registerNames(r)
 	registerPolicies(r)
 	return nil
 }

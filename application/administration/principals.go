@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -381,7 +382,8 @@ type fold struct {
 	checksum   event.Hash     // of the last event
 	principals map[string]entry
 	byToken    map[event.Hash]string
-	broken     error // administration.log_broken
+	names      map[string]module.SealedDocument // by person id
+	broken     error                            // administration.log_broken
 	buffer     []byte
 }
 
@@ -390,13 +392,13 @@ type entry struct{ ports.PrincipalStatus }
 func (e *entry) isRevoked() bool { return !e.RevokedAt.IsZero() }
 
 func newFold(log ports.LegalEntity, genesis event.Hash) *fold {
-	return &fold{log: log, checksum: genesis, principals: map[string]entry{}, byToken: map[event.Hash]string{}}
+	return &fold{log: log, checksum: genesis, principals: map[string]entry{}, byToken: map[event.Hash]string{}, names: map[string]module.SealedDocument{}}
 }
 
 // copy lets readers keep the fold while it is continued.
 func (f *fold) copy() *fold {
 	c := *f
-	c.principals, c.byToken, c.buffer = maps.Clone(f.principals), maps.Clone(f.byToken), nil
+	c.principals, c.byToken, c.names, c.buffer = maps.Clone(f.principals), maps.Clone(f.byToken), maps.Clone(f.names), nil
 	return &c
 }
 
@@ -458,6 +460,10 @@ func (f *fold) apply(e *event.Recorded) error {
 			return err
 		}
 		if err := token.apply(&now.Principal); err != nil {
+			return err
+		}
+	case PrincipalNamed:
+		if f.names[now.PersonID], err = sealedName(e, data); err != nil {
 			return err
 		}
 	case TokenExpired:

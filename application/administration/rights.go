@@ -67,7 +67,7 @@ type reviewedData struct {
 
 // enrolled are the events of a new principal with its first token.
 func enrolled(p ports.Principal, reason string) []event.Draft {
-	return []event.Draft{rightsDraft(PrincipalEnrolled, p, reason), tokenDraft(TokenIssued, p)}
+	return append([]event.Draft{rightsDraft(PrincipalEnrolled, p, reason), tokenDraft(TokenIssued, p)}, nameDrafts(p)...)
 }
 
 // renewed are the events of another token for a principal, and of its rights if they change or
@@ -77,7 +77,15 @@ func renewed(before, p ports.Principal, reason string) []event.Draft {
 	if reason != "" || !sameRights(before, p) {
 		drafts = append(drafts, rightsDraft(PrincipalGranted, p, reason))
 	}
-	return append(drafts, tokenDraft(TokenRotated, p))
+	return append(append(drafts, tokenDraft(TokenRotated, p)), nameDrafts(p)...)
+}
+
+// nameDrafts names the person, if there is a name.
+func nameDrafts(p ports.Principal) []event.Draft {
+	if p.Name == "" {
+		return nil
+	}
+	return []event.Draft{draft(PrincipalNamed, streamOf(p.PrincipalID), namedData{PrincipalID: p.PrincipalID, PersonID: p.PersonID, Name: p.Name})}
 }
 
 func rightsDraft(eventType string, p ports.Principal, reason string) event.Draft {

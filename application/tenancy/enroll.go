@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 	"unicode/utf8"
 
 	"github.com/erpbackbone/backbone/application/module"
@@ -227,6 +228,9 @@ func (s *Service) enroll(ctx context.Context, p ports.Principal, reason string, 
 			return "", fault.New(fault.Invalid, "principal.role_of_service", "the role %s is for services; enroll a service, or choose a role for persons", role).WithField("/roles")
 		}
 	}
+	if err := checkName(p); err != nil {
+		return "", err
+	}
 	if p.TenantID == "" || p.PersonID == "" || len(p.Roles) == 0 {
 		return "", fault.New(fault.Invalid, "principal.id_invalid", "a principal needs a tenant, a pseudonymous person id and a role")
 	}
@@ -249,6 +253,22 @@ func (s *Service) enroll(ctx context.Context, p ports.Principal, reason string, 
 	token, p.TokenHash = s.NewToken()
 	p.CreatedAt = event.Micros(s.clock.Now())
 	return token, s.principals.SavePrincipal(ctx, p, reason, by)
+}
+
+// maxName is the length of a person's name in bytes.
+const maxName = 200
+
+// checkName checks a display name. Faults principal.name_of_service, principal.name_invalid.
+func checkName(p ports.Principal) error {
+	switch {
+	case p.Name == "":
+		return nil
+	case p.IsService():
+		return fault.New(fault.Invalid, "principal.name_of_service", "only a person has a name that is sealed; leave it out").WithField("/name")
+	case len(p.Name) > maxName || !utf8.ValidString(p.Name) || strings.ContainsFunc(p.Name, unicode.IsControl):
+		return fault.New(fault.Invalid, "principal.name_invalid", "a name is UTF-8 text of at most %d bytes without control characters; shorten or correct it", maxName).WithField("/name")
+	}
+	return nil
 }
 
 var moduleName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)

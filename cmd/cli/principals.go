@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -217,7 +218,7 @@ func (s *session) principals(list client.PrincipalList, err error) error {
 		return err
 	}
 	return s.print(func(p *page) {
-		p.row("PERSON", "KIND", "STATUS", "ROLES", "LEGAL ENTITIES", "EXPIRES", "REVIEWED", "VERSION")
+		p.row("PERSON", "NAME", "KIND", "STATUS", "ROLES", "LEGAL ENTITIES", "EXPIRES", "REVIEWED", "VERSION")
 		day := func(at time.Time) string {
 			if at.IsZero() {
 				return "-"
@@ -233,7 +234,7 @@ func (s *session) principals(list client.PrincipalList, err error) error {
 			if x.ReviewedBy != "" {
 				reviewed += " by " + x.ReviewedBy
 			}
-			p.row(x.PersonID, x.Kind, x.Status, strings.Join(x.Roles, ","), entities, day(x.ExpiresAt), reviewed, x.Version)
+			p.row(x.PersonID, cmp.Or(x.Name, "-"), x.Kind, x.Status, strings.Join(x.Roles, ","), entities, day(x.ExpiresAt), reviewed, x.Version)
 		}
 	})
 }

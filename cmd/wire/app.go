@@ -386,6 +386,9 @@ func (a *App) Run(ctx context.Context) {
 	running.Wait()
 }
 
+// HasKeys reports whether the node has a key service, without which it stores no personal data.
+func (a *App) HasKeys() bool { return a.personal != nil }
+
 func (a *App) deleteExpiredKeys(ctx context.Context, logFailure func(error)) {
 	tick := time.NewTicker(expiredKeysInterval)
 	defer tick.Stop()

@@ -107,7 +107,7 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (_ *Server
 	if err := app.composeVerifications(ctx, system.Clock{}, system.NewIDs()); err != nil {
 		return nil, err
 	}
-	parts.Verifications = app.verifications
+	parts.Verifications, parts.Names = app.verifications, app.Principals
 	parts.Access, parts.Intents, parts.Appends, parts.Streams = app.Tenancy, app.Pipeline, app.appends, app.streams
 	parts.Events, parts.Reports, parts.Entities, parts.Snapshots, parts.Live = app.Query, app.Reports, app.entities, app.snapshots, app.liveParts()
 	parts.Types, parts.Upcaster, parts.Catalog = app.Registry, app.Upcaster, app.Catalog

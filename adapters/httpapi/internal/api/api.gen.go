@@ -1108,6 +1108,9 @@ type ParkedMessage struct {
 	Sequence        string          `json:"sequence"`
 }
 
+// PersonNames Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
+type PersonNames map[string]string
+
 // PolledEvents defines model for PolledEvents.
 type PolledEvents struct {
 	Events  []Event `json:"events"`
@@ -1132,6 +1135,9 @@ type Principal struct {
 
 	// Modules Of a service.
 	Modules []string `json:"modules,omitempty,omitzero"`
+
+	// Name Of a person, for auditors; absent if there is none or it was erased.
+	Name string `json:"name,omitempty,omitzero"`
 
 	// PersonID Pseudonymous id of the person or service.
 	PersonID string `json:"person_id"`
@@ -1186,6 +1192,9 @@ type PrincipalRequest struct {
 
 	// Modules Of a service: the modules whose events, streams, intents and reports it works with.
 	Modules []string `json:"modules,omitempty,omitzero"`
+
+	// Name Of a person. It is stored sealed, shown to auditors only, and goes with an erasure of `person:<person_id>`.
+	Name string `json:"name,omitempty,omitzero"`
 
 	// PersonID Pseudonymous id of the person or service, such as p-0002; it stands in events.
 	PersonID string `json:"person_id"`
@@ -1262,6 +1271,9 @@ type Process struct {
 	EntitiesInvolved []EntityReference `json:"entities_involved"`
 	Events           []Event           `json:"events"`
 	LeftOut          []LeftOut         `json:"left_out,omitempty,omitzero"`
+
+	// Names Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
+	Names PersonNames `json:"names,omitempty,omitzero"`
 
 	// ProcessDurationMs From the first event to the last, in milliseconds.
 	ProcessDurationMs float32 `json:"process_duration_ms"`
