@@ -74,6 +74,19 @@ type Principal struct {
 	Development   bool // token made by `backbone dev`; refused by `backbone serve`
 	ExpiresAt     time.Time
 	CreatedAt     time.Time
+	// Version is that of the stored login, which SavePrincipal replaces; 0: there is none that
+	// gives access.
+	Version        event.Version
+	ExpiryRecorded bool   // the log says that the token has expired
+	Name           string // of a person, for SavePrincipal to store sealed; what is read has none
+}
+
+// PrincipalStatus is a login with what happened to it.
+type PrincipalStatus struct {
+	Principal
+	RevokedAt  time.Time // zero: not revoked
+	ReviewedAt time.Time // of the last review; zero: none since the rights changed
+	ReviewedBy string    // person
 }
 
 // Binding is what a service was enrolled for. It limits the service beside its roles and
@@ -115,9 +128,19 @@ type Principals interface {
 	// PrincipalByPerson gives a person's first login that has not expired, or else the
 	// first; fault principal.not_found if there is none.
 	PrincipalByPerson(ctx context.Context, tenantID, personID string) (Principal, error)
+	// ListPrincipals lists the logins of a tenant, revoked ones too, by principal id.
+	ListPrincipals(ctx context.Context, tenantID string) ([]PrincipalStatus, error)
 	// SavePrincipal inserts or replaces by (tenant, principal id). by is who enrolls; the zero
-	// actor stands for the operator of the installation.
-	SavePrincipal(ctx context.Context, p Principal, by event.Actor) error
+	// actor stands for the operator of the installation. reason is text without personal data,
+	// or "". Fault principal.changed if the stored login is not at the principal's version.
+	SavePrincipal(ctx context.Context, p Principal, reason string, by event.Actor) error
+	// RecordExpiry records once that the token of a login has expired. It does nothing if the
+	// login has another token by now.
+	RecordExpiry(ctx context.Context, p Principal) error
+	// ReviewPerson records that the rights of a person or service were reviewed and stay. version
+	// is that of the login that PrincipalByPerson gives, or 0 for whatever it is. Faults
+	// principal.not_found, principal.changed.
+	ReviewPerson(ctx context.Context, tenantID, personID string, version event.Version, reason string, by event.Actor) error
 	// RevokePerson ends all logins of a person or service. reason is text without personal data,
 	// or "". Fault principal.not_found if there is no login to end.
 	RevokePerson(ctx context.Context, tenantID, personID, reason string, by event.Actor) error

@@ -1928,6 +1928,9 @@ type ParkedMessage struct {
 	Sequence        string          `json:"sequence"`
 }
 
+// PersonNames Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
+type PersonNames map[string]string
+
 // PolledEvents defines model for PolledEvents.
 type PolledEvents struct {
 	Events  []Event `json:"events"`
@@ -1935,6 +1938,64 @@ type PolledEvents struct {
 
 	// Status Of the subscription; only an active one delivers.
 	Status string `json:"status"`
+}
+
+// Principal defines model for Principal.
+type Principal struct {
+	// ContractedTypes Of a service.
+	ContractedTypes []string  `json:"contracted_types,omitempty,omitzero"`
+	CreatedAt       time.Time `json:"created_at"`
+
+	// ExpiresAt Absent if the token does not expire.
+	ExpiresAt time.Time `json:"expires_at,omitempty,omitzero"`
+	Kind      string    `json:"kind"`
+
+	// LegalEntities An empty list is all of the tenant.
+	LegalEntities []string `json:"legal_entities"`
+
+	// Modules Of a service.
+	Modules []string `json:"modules,omitempty,omitzero"`
+
+	// Name Of a person, for auditors; absent if there is none or it was erased.
+	Name string `json:"name,omitempty,omitzero"`
+
+	// PersonID Pseudonymous id of the person or service.
+	PersonID string `json:"person_id"`
+
+	// PiiClasses Of a service.
+	PiiClasses []string `json:"pii_classes,omitempty,omitzero"`
+
+	// PrincipalID The login.
+	PrincipalID string `json:"principal_id"`
+
+	// ResponsiblePerson Of a service: id of the person who answers for it.
+	ResponsiblePerson string `json:"responsible_person,omitempty,omitzero"`
+
+	// ReviewedAt Absent if the rights were not reviewed since they were given.
+	ReviewedAt time.Time `json:"reviewed_at,omitempty,omitzero"`
+	ReviewedBy string    `json:"reviewed_by,omitempty,omitzero"`
+	RevokedAt  time.Time `json:"revoked_at,omitempty,omitzero"`
+	Roles      []string  `json:"roles"`
+	Status     string    `json:"status"`
+
+	// TrustLevel Of a service.
+	TrustLevel string `json:"trust_level,omitempty,omitzero"`
+
+	// Version Grows with every change; a review names it.
+	Version string `json:"version"`
+}
+
+// PrincipalList defines model for PrincipalList.
+type PrincipalList struct {
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor  `json:"next_cursor,omitempty,omitzero"`
+	Principals []Principal `json:"principals"`
+}
+
+// PrincipalReason defines model for PrincipalReason.
+type PrincipalReason struct {
+	// Reason Why, for the administrative log; no personal data.
+	Reason string `json:"reason"`
 }
 
 // PrincipalRequest defines model for PrincipalRequest.
@@ -1952,11 +2013,17 @@ type PrincipalRequest struct {
 	// Modules Of a service: the modules whose events, streams, intents and reports it works with.
 	Modules []string `json:"modules,omitempty,omitzero"`
 
+	// Name Of a person. It is stored sealed, shown to auditors only, and goes with an erasure of `person:<person_id>`.
+	Name string `json:"name,omitempty,omitzero"`
+
 	// PersonID Pseudonymous id of the person or service, such as p-0002; it stands in events.
 	PersonID string `json:"person_id"`
 
 	// PiiClasses Of a service: classes of personal data that it reads in clear, in types of its modules.
 	PiiClasses []string `json:"pii_classes,omitempty,omitzero"`
+
+	// Reason Why, for the administrative log; no personal data.
+	Reason string `json:"reason,omitempty,omitzero"`
 
 	// Renew Replaces a token that is still good. Without roles the rights stay.
 	Renew bool `json:"renew,omitempty,omitzero"`
@@ -1971,6 +2038,15 @@ type PrincipalRequest struct {
 	// sent it; the default. `checked`: checked by the service against rules. `official`: from a source of record, such
 	// as a bank or a public register.
 	TrustLevel TrustLevel `json:"trust_level,omitempty,omitzero"`
+}
+
+// PrincipalReview defines model for PrincipalReview.
+type PrincipalReview struct {
+	// Reason What was reviewed and why, for the administrative log; no personal data.
+	Reason string `json:"reason"`
+
+	// Version As in the list; absent confirms the rights as they are.
+	Version string `json:"version,omitempty,omitzero"`
 }
 
 // Problem RFC 9457. Some codes bring further members.
@@ -2015,6 +2091,9 @@ type Process struct {
 	EntitiesInvolved []EntityReference `json:"entities_involved"`
 	Events           []Event           `json:"events"`
 	LeftOut          []LeftOut         `json:"left_out,omitempty,omitzero"`
+
+	// Names Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
+	Names PersonNames `json:"names,omitempty,omitzero"`
 
 	// ProcessDurationMs From the first event to the last, in milliseconds.
 	ProcessDurationMs json.Number `json:"process_duration_ms"`
@@ -3411,6 +3490,9 @@ type OptionalLegalEntity = string
 // ParkedEventID defines model for ParkedEventID.
 type ParkedEventID = string
 
+// PersonID defines model for PersonID.
+type PersonID = string
+
 // ProjectionName defines model for ProjectionName.
 type ProjectionName = string
 
@@ -3488,6 +3570,12 @@ type CreateLegalEntityParams struct {
 	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
 	// does not use the key up.
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
+// ListPrincipalsParams defines parameters for ListPrincipals.
+type ListPrincipalsParams struct {
+	// PersonID Only this person or service.
+	PersonID string `form:"person_id,omitempty" json:"person_id,omitempty,omitzero"`
 }
 
 // CreateProjectionParams defines parameters for CreateProjection.
@@ -4142,6 +4230,18 @@ func (c *Client) CreateLegalEntity(ctx context.Context, params CreateLegalEntity
 	return out, err
 }
 
+// ListPrincipals is GET /api/admin/principals: List persons and services with their rights, for an access review.
+func (c *Client) ListPrincipals(ctx context.Context, params ListPrincipalsParams, options ...Option) (PrincipalList, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/admin/principals"),
+		repeatable: true,
+	}
+	r.setQuery("person_id", params.PersonID)
+	var out PrincipalList
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
 // EnrollPrincipal is POST /api/admin/principals: Enroll a person or a service, or renew its access.
 func (c *Client) EnrollPrincipal(ctx context.Context, body PrincipalRequest, options ...Option) (EnrolledPrincipal, error) {
 	r := request{
@@ -4149,6 +4249,28 @@ func (c *Client) EnrollPrincipal(ctx context.Context, body PrincipalRequest, opt
 		body: body,
 	}
 	var out EnrolledPrincipal
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ReviewPrincipal is POST /api/admin/principals/{person_id}/review: Confirm the rights of a person or service after an access review.
+func (c *Client) ReviewPrincipal(ctx context.Context, personID PersonID, body PrincipalReview, options ...Option) (PrincipalList, error) {
+	r := request{
+		method: http.MethodPost, path: expandPath("/api/admin/principals/%s/review", personID),
+		body: body,
+	}
+	var out PrincipalList
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// RevokePrincipal is POST /api/admin/principals/{person_id}/revoke: End all access of a person or service.
+func (c *Client) RevokePrincipal(ctx context.Context, personID PersonID, body PrincipalReason, options ...Option) (PrincipalList, error) {
+	r := request{
+		method: http.MethodPost, path: expandPath("/api/admin/principals/%s/revoke", personID),
+		body: body,
+	}
+	var out PrincipalList
 	err := c.do(ctx, r, &out, options)
 	return out, err
 }

@@ -31,6 +31,10 @@ type Access interface {
 	Sight(ctx context.Context, p ports.Principal) (module.Sight, error)
 	// Admit enrolls a principal on behalf of an administrator and returns its new token.
 	Admit(ctx context.Context, by *ports.Principal, a tenancy.Application) (p ports.Principal, token string, renewed bool, err error)
+	// Principals lists the logins that the principal may see.
+	Principals(ctx context.Context, p ports.Principal) ([]ports.PrincipalStatus, error)
+	Revoke(ctx context.Context, by *ports.Principal, tenantID, personID, reason string) error
+	Review(ctx context.Context, by *ports.Principal, tenantID, personID string, version event.Version, reason string) error
 }
 
 // rawParameter asks for events as they are stored.

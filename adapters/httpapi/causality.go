@@ -80,6 +80,10 @@ func (s *Server) getProcess(ctx context.Context, r *request) (any, error) {
 	if err != nil {
 		return nil, err
 	}
+	names, err := s.namesOf(ctx, found.Actors)
+	if err != nil {
+		return nil, err
+	}
 	w, err := s.render(ctx, found.Events)
 	if err != nil {
 		return nil, err
@@ -102,6 +106,9 @@ func (s *Server) getProcess(ctx context.Context, r *request) (any, error) {
 	w.raw("]")
 	w.milliseconds("process_duration_ms", found.Duration)
 	w.document("actors_involved", found.Actors)
+	if len(names) > 0 {
+		w.document("names", names)
+	}
 	w.document("entities_involved", entityAnswers(found.Entities))
 	w.omissions(found.Omissions)
 	w.raw("}")

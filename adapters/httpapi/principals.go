@@ -3,7 +3,9 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"slices"
 	"strconv"
+	"time"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/application/tenancy"
@@ -15,6 +17,9 @@ import (
 
 var principalHandlers = handlers{
 	"enrollPrincipal": withBody((*Server).enrollPrincipal),
+	"listPrincipals":  (*Server).listPrincipals,
+	"revokePrincipal": withBody((*Server).revokePrincipal),
+	"reviewPrincipal": withBody((*Server).reviewPrincipal),
 }
 
 // The kinds of principals.
@@ -47,13 +52,13 @@ func (s *Server) enrollPrincipal(ctx context.Context, _ *request, body *api.Prin
 	}
 	p, token, renewed, err := s.config.Access.Admit(ctx, &by, tenancy.Application{
 		Principal: ports.Principal{
-			TenantID: by.TenantID, PersonID: body.PersonID, ActorType: kind, Roles: body.Roles, LegalEntities: body.LegalEntities,
+			TenantID: by.TenantID, PersonID: body.PersonID, Name: body.Name, ActorType: kind, Roles: body.Roles, LegalEntities: body.LegalEntities,
 			Binding: ports.Binding{
 				ResponsiblePerson: body.ResponsiblePerson, Modules: body.Modules, ContractedTypes: body.ContractedTypes,
 				PIIClasses: convert(body.PiiClasses, func(class string) shredding.Class { return shredding.Class(class) }), TrustLevel: ports.TrustLevel(body.TrustLevel),
 			},
 		},
-		Renew: body.Renew, Everywhere: body.AllLegalEntities, KindGiven: true,
+		Renew: body.Renew, Everywhere: body.AllLegalEntities, KindGiven: true, Reason: body.Reason,
 	})
 	if err != nil {
 		return nil, err
@@ -65,4 +70,73 @@ func (s *Server) enrollPrincipal(ctx context.Context, _ *request, body *api.Prin
 	return reply(http.StatusCreated, api.EnrolledPrincipal{
 		PersonID: p.PersonID, Kind: body.Kind, Roles: nonNil(p.Roles), LegalEntities: nonNil(p.LegalEntities), ExpiresAt: timeText(p.ExpiresAt), Renewed: renewed, Token: token,
 	})
+}
+
+// listPrincipals answers GET /api/admin/principals.
+func (s *Server) listPrincipals(ctx context.Context, r *request) (any, error) {
+	return s.principalList(ctx, r.query("person_id"))
+}
+
+// principalList lists the principals that the caller may see; personID "" lists all.
+func (s *Server) principalList(ctx context.Context, personID string) (api.PrincipalList, error) {
+	list, err := s.config.Access.Principals(ctx, callOf(ctx).principal)
+	if err != nil {
+		return api.PrincipalList{}, err
+	}
+	if personID != "" {
+		list = slices.DeleteFunc(list, func(p ports.PrincipalStatus) bool { return p.PersonID != personID })
+	}
+	names, err := s.namesOf(ctx, convert(list, func(p ports.PrincipalStatus) string { return p.PersonID }))
+	now := time.Now()
+	return api.PrincipalList{Principals: convert(list, func(p ports.PrincipalStatus) api.Principal {
+		out := principalAnswer(p, now)
+		out.Name = names[p.PersonID]
+		return out
+	})}, err
+}
+
+// revokePrincipal answers POST /api/admin/principals/{person_id}/revoke.
+func (s *Server) revokePrincipal(ctx context.Context, r *request, body *api.PrincipalReason) (any, error) {
+	by := callOf(ctx).principal
+	if err := s.config.Access.Revoke(ctx, &by, by.TenantID, r.path("person_id"), body.Reason); err != nil {
+		return nil, err
+	}
+	s.log.InfoContext(ctx, "access was revoked", "person_id", r.path("person_id"), "tenant", by.TenantID, "by", by.PersonID)
+	return s.principalList(ctx, r.path("person_id"))
+}
+
+// reviewPrincipal answers POST /api/admin/principals/{person_id}/review.
+func (s *Server) reviewPrincipal(ctx context.Context, r *request, body *api.PrincipalReview) (any, error) {
+	by := callOf(ctx).principal
+	var version uint64
+	if body.Version != "" {
+		var err error
+		if version, err = strconv.ParseUint(body.Version, 10, 63); err != nil || version == 0 {
+			return nil, fault.New(fault.Invalid, "principal.version_invalid", "a version is a number from 1, as in the list of principals; correct it").WithField("/version")
+		}
+	}
+	if err := s.config.Access.Review(ctx, &by, by.TenantID, r.path("person_id"), event.Version(version), body.Reason); err != nil {
+		return nil, err
+	}
+	return s.principalList(ctx, r.path("person_id"))
+}
+
+func principalAnswer(p ports.PrincipalStatus, now time.Time) api.Principal {
+	out := api.Principal{
+		PrincipalID: p.PrincipalID, PersonID: p.PersonID, Kind: kindPerson, Roles: nonNil(p.Roles), LegalEntities: nonNil(p.LegalEntities),
+		ResponsiblePerson: p.Binding.ResponsiblePerson, Modules: p.Binding.Modules, ContractedTypes: p.Binding.ContractedTypes,
+		PiiClasses: convert(p.Binding.PIIClasses, func(c shredding.Class) string { return string(c) }), TrustLevel: string(p.Binding.TrustLevel),
+		Version: numberText(p.Version), Status: "active", CreatedAt: timeText(p.CreatedAt), ExpiresAt: optionalTime(p.ExpiresAt),
+		RevokedAt: optionalTime(p.RevokedAt), ReviewedAt: optionalTime(p.ReviewedAt), ReviewedBy: p.ReviewedBy,
+	}
+	if p.IsService() {
+		out.Kind = kindService
+	}
+	switch {
+	case !p.RevokedAt.IsZero():
+		out.Status = "revoked"
+	case p.Expired(now):
+		out.Status = "expired"
+	}
+	return out
 }

@@ -83,6 +83,8 @@ type Config struct {
 	Targets *projections.Targets
 	// Webhooks manages the endpoints of subscriptions; nil: webhook.not_served.
 	Webhooks Webhooks
+	// Names finds the names of persons; nil: answers have none.
+	Names Names
 	// Verifications verifies logs as jobs; nil: verification.not_served.
 	Verifications Verifications
 	// Subscriptions serves persistent subscriptions; nil: subscription.not_served.

@@ -201,7 +201,7 @@ func TestServices_Unbound(t *testing.T) {
 	h.tokens["old"] = "bbk_old_service"
 	require.NoError(t, h.principals.SavePrincipal(t.Context(), ports.Principal{
 		TenantID: "demo", PersonID: "s-old", PrincipalID: "s-old", ActorType: event.System, Roles: []string{"module"}, TokenHash: tenancy.HashToken("bbk_old_service"),
-	}, event.Actor{}))
+	}, "", event.Actor{}))
 	a := h.do(t, testRequest{method: "GET", path: "/api/streams/$all?from=0", token: "old"})
 	require.Equal(t, http.StatusForbidden, a.status)
 	require.Equal(t, "auth.service_unbound", a.json(t)["code"])

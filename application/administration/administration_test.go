@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"log/slog"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -19,6 +20,7 @@ import (
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -68,6 +70,7 @@ type fixture struct {
 	former formerDirectory
 	writer writer
 	chains *chains
+	policy *administration.Policy // of the nodes; nil: none
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -89,7 +92,7 @@ func newFixture(t *testing.T) *fixture {
 // node makes the services of another node.
 func (f *fixture) node() (*administration.Log, *administration.Principals) {
 	log := administration.NewLog(administration.LogConfig{
-		Entities: f.store.Directory, Streams: f.store.Events, Writer: f.writer, Directory: f.former, LogName: logName, Clock: f.clock, Logger: slog.New(slog.DiscardHandler),
+		Entities: f.store.Directory, Streams: f.store.Events, Writer: f.writer, Directory: f.former, LogName: logName, Clock: f.clock, Logger: slog.New(slog.DiscardHandler), Policy: f.policy,
 	})
 	return log, administration.NewPrincipals(log, f.chains, f.store.Events)
 }
@@ -120,7 +123,7 @@ func hash(text string) event.Hash { return sha256.Sum256([]byte(text)) }
 
 func requirePrincipal(t *testing.T, want, got ports.Principal) {
 	t.Helper()
-	got.CreatedAt = want.CreatedAt
+	got.CreatedAt, got.Version = want.CreatedAt, want.Version
 	require.Equal(t, want, got)
 }
 
@@ -130,8 +133,8 @@ func TestPrincipals_FollowTheLog(t *testing.T) {
 	_, here := f.node()
 	_, there := f.node()
 	want := person("1")
-	require.NoError(t, here.SavePrincipal(t.Context(), person("2"), event.Actor{}))
-	require.NoError(t, here.SavePrincipal(t.Context(), want, event.Actor{}))
+	require.NoError(t, here.SavePrincipal(t.Context(), person("2"), "", event.Actor{}))
+	require.NoError(t, here.SavePrincipal(t.Context(), want, "", event.Actor{}))
 	for _, node := range []*administration.Principals{here, there} {
 		got, err := node.PrincipalByTokenHash(t.Context(), want.TokenHash)
 		require.NoError(t, err)
@@ -142,8 +145,8 @@ func TestPrincipals_FollowTheLog(t *testing.T) {
 	}
 
 	renewed := want
-	renewed.TokenHash, renewed.Roles, renewed.ExpiresAt = hash("another"), []string{"auditor"}, time.Time{}
-	require.NoError(t, there.SavePrincipal(t.Context(), renewed, event.Actor{}))
+	renewed.TokenHash, renewed.Roles, renewed.ExpiresAt, renewed.Version = hash("another"), []string{"auditor"}, time.Time{}, 2
+	require.NoError(t, there.SavePrincipal(t.Context(), renewed, "", event.Actor{}))
 	_, err := here.PrincipalByTokenHash(t.Context(), want.TokenHash)
 	require.Equal(t, "auth.token_unknown", fault.CodeOf(err))
 	got, err := here.PrincipalByTokenHash(t.Context(), renewed.TokenHash)
@@ -151,8 +154,8 @@ func TestPrincipals_FollowTheLog(t *testing.T) {
 	requirePrincipal(t, renewed, got)
 
 	rotated := renewed
-	rotated.TokenHash = hash("a third")
-	require.NoError(t, here.SavePrincipal(t.Context(), rotated, event.Actor{}))
+	rotated.TokenHash, rotated.Version = hash("a third"), 4
+	require.NoError(t, here.SavePrincipal(t.Context(), rotated, "", event.Actor{}))
 	require.Equal(t, []string{
 		administration.Began, administration.PrincipalEnrolled, administration.TokenIssued, administration.PrincipalEnrolled, administration.TokenIssued,
 		administration.PrincipalGranted, administration.TokenRotated, administration.TokenRotated,
@@ -165,7 +168,7 @@ func TestPrincipals_UnknownToken(t *testing.T) {
 	_, principals := f.node()
 	_, err := principals.PrincipalByPerson(t.Context(), "acme", "p-1")
 	require.Equal(t, "principal.not_found", fault.CodeOf(err))
-	require.NoError(t, principals.SavePrincipal(t.Context(), person("1"), event.Actor{}))
+	require.NoError(t, principals.SavePrincipal(t.Context(), person("1"), "", event.Actor{}))
 	for _, unknown := range []event.Hash{hash("unknown"), {}} {
 		_, err = principals.PrincipalByTokenHash(t.Context(), unknown)
 		require.Equal(t, "auth.token_unknown", fault.CodeOf(err))
@@ -182,9 +185,9 @@ func TestPrincipals_LoginThatIsGoodBeforeAnExpiredOne(t *testing.T) {
 	_, principals := f.node()
 	over, good := person("1"), person("1")
 	over.ExpiresAt, good.PrincipalID, good.TokenHash = start.Add(-time.Minute), "l-1-2", hash("second login")
-	require.NoError(t, principals.SavePrincipal(t.Context(), over, event.Actor{}))
+	require.NoError(t, principals.SavePrincipal(t.Context(), over, "", event.Actor{}))
 	f.clock.Advance(time.Minute)
-	require.NoError(t, principals.SavePrincipal(t.Context(), good, event.Actor{}))
+	require.NoError(t, principals.SavePrincipal(t.Context(), good, "", event.Actor{}))
 	got, err := principals.PrincipalByPerson(t.Context(), "acme", over.PersonID)
 	require.NoError(t, err)
 	requirePrincipal(t, good, got)
@@ -194,36 +197,128 @@ func TestPrincipals_TokenOfAnother(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
 	_, principals := f.node()
-	require.NoError(t, principals.SavePrincipal(t.Context(), person("1"), event.Actor{}))
+	require.NoError(t, principals.SavePrincipal(t.Context(), person("1"), "", event.Actor{}))
 	thief := person("2")
 	thief.TokenHash = person("1").TokenHash
-	require.Equal(t, "principal.token_taken", fault.CodeOf(principals.SavePrincipal(t.Context(), thief, event.Actor{})))
+	require.Equal(t, "principal.token_taken", fault.CodeOf(principals.SavePrincipal(t.Context(), thief, "", event.Actor{})))
 	thief.TenantID, thief.PrincipalID = "other", person("1").PrincipalID
-	require.Equal(t, "principal.token_taken", fault.CodeOf(principals.SavePrincipal(t.Context(), thief, event.Actor{})))
+	require.Equal(t, "principal.token_taken", fault.CodeOf(principals.SavePrincipal(t.Context(), thief, "", event.Actor{})))
 }
 
-// Of the nodes that enroll one principal at once, each gives it a token in turn, and one
-// enrolls it.
+// Of the nodes that enroll or renew one principal at once, one does, and no other token is issued.
 func TestPrincipals_Race(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	var running sync.WaitGroup
-	errs := make([]error, 4)
-	for i := range errs {
-		_, principals := f.node()
-		running.Go(func() {
-			p := person("1")
-			p.TokenHash = hash(string(rune('a' + i)))
-			errs[i] = principals.SavePrincipal(context.Background(), p, event.Actor{})
-		})
+	race := func(p ports.Principal, label string) {
+		var running sync.WaitGroup
+		errs := make([]error, 4)
+		for i := range errs {
+			_, principals := f.node()
+			running.Go(func() {
+				p := p
+				p.TokenHash = hash(label + string(rune('a'+i)))
+				errs[i] = principals.SavePrincipal(context.Background(), p, "", event.Actor{})
+			})
+		}
+		running.Wait()
+		codes := map[string]int{}
+		for _, err := range errs {
+			codes[fault.CodeOf(err)]++
+		}
+		require.Equal(t, map[string]int{"": 1, "principal.changed": 3}, codes)
 	}
-	running.Wait()
-	require.NoError(t, errors.Join(errs...))
+	race(person("1"), "first")
+	_, principals := f.node()
+	known, err := principals.PrincipalByPerson(t.Context(), "acme", "p-1")
+	require.NoError(t, err)
+	race(known, "second")
 	count := map[string]int{}
 	for _, typ := range f.types(t, "acme") {
 		count[typ]++
 	}
-	require.Equal(t, map[string]int{administration.Began: 1, administration.PrincipalEnrolled: 1, administration.TokenIssued: 1, administration.TokenRotated: 3}, count)
+	require.Equal(t, map[string]int{administration.Began: 1, administration.PrincipalEnrolled: 1, administration.TokenIssued: 1, administration.TokenRotated: 1}, count)
+}
+
+func TestPrincipals_RecordAnExpiryOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, here := f.node()
+	_, there := f.node()
+	require.NoError(t, here.SavePrincipal(t.Context(), person("1"), "", event.Actor{}))
+	login, err := here.PrincipalByPerson(t.Context(), "acme", "p-1")
+	require.NoError(t, err)
+	require.NoError(t, here.RecordExpiry(t.Context(), login), "it has not expired: nothing")
+	f.clock.Advance(time.Hour)
+	var running sync.WaitGroup
+	for _, node := range []*administration.Principals{here, there, here, there} {
+		running.Go(func() { require.NoError(t, node.RecordExpiry(context.Background(), login)) })
+	}
+	running.Wait()
+	expired, err := there.PrincipalByTokenHash(t.Context(), login.TokenHash)
+	require.NoError(t, err)
+	require.True(t, expired.ExpiryRecorded)
+
+	renewed := expired
+	renewed.TokenHash, renewed.ExpiresAt = hash("another"), f.clock.Now().Add(time.Hour)
+	require.NoError(t, there.SavePrincipal(t.Context(), renewed, "", event.Actor{}))
+	require.NoError(t, here.RecordExpiry(t.Context(), login), "it has another token: nothing")
+	now, err := here.PrincipalByPerson(t.Context(), "acme", "p-1")
+	require.NoError(t, err)
+	require.False(t, now.ExpiryRecorded)
+	require.Equal(t, []string{
+		administration.Began, administration.PrincipalEnrolled, administration.TokenIssued, administration.TokenExpired, administration.TokenRotated,
+	}, f.types(t, "acme"))
+}
+
+func TestPrincipals_Review(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, principals := f.node()
+	admin := event.Actor{Type: event.Human, ID: "p-admin", Name: "admin"}
+	require.NoError(t, principals.SavePrincipal(t.Context(), person("1"), "joined the company", admin))
+	seen, err := principals.PrincipalByPerson(t.Context(), "acme", "p-1")
+	require.NoError(t, err)
+	changed := seen
+	changed.Roles = []string{"cfo"}
+	require.NoError(t, principals.SavePrincipal(t.Context(), changed, "promoted", admin))
+	require.Equal(t, "principal.changed", fault.CodeOf(principals.ReviewPerson(t.Context(), "acme", "p-1", seen.Version, "yearly review", admin)))
+	require.Equal(t, "principal.not_found", fault.CodeOf(principals.ReviewPerson(t.Context(), "acme", "p-2", 0, "yearly review", admin)))
+	seen, err = principals.PrincipalByPerson(t.Context(), "acme", "p-1")
+	require.NoError(t, err)
+	require.NoError(t, principals.ReviewPerson(t.Context(), "acme", "p-1", seen.Version, "yearly review", admin))
+	list := func() ports.PrincipalStatus {
+		all, err := principals.ListPrincipals(t.Context(), "acme")
+		require.NoError(t, err)
+		require.Len(t, all, 1)
+		return all[0]
+	}
+	require.Equal(t, "p-admin", list().ReviewedBy)
+	require.Equal(t, f.clock.Now(), list().ReviewedAt)
+	token, err := principals.PrincipalByTokenHash(t.Context(), changed.TokenHash)
+	require.NoError(t, err, "a review changes no access")
+
+	token.Roles = []string{"auditor"}
+	require.NoError(t, principals.SavePrincipal(t.Context(), token, "", admin))
+	require.NoError(t, principals.RevokePerson(t.Context(), "acme", "p-1", "left", admin))
+	require.False(t, list().RevokedAt.IsZero())
+	none, err := principals.ListPrincipals(t.Context(), "other")
+	require.NoError(t, err)
+	require.Empty(t, none)
+}
+
+// A release before wrote version 1, without reasons.
+func TestPrincipals_ReadVersion1(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	log, principals := f.node()
+	stream := event.StreamID{Type: "backbone.principal", ID: "l-9"}
+	require.NoError(t, log.Record(t.Context(), "acme", event.Actor{}, concurrency.StreamExpectation{Stream: stream, Expected: concurrency.NoStream()}, event.Draft{
+		Type: administration.PrincipalEnrolled, SchemaVersion: 1, Stream: stream, Source: event.Source{System: "backbone"},
+		Data: json.RawMessage(`{"principal_id":"l-9","person_id":"p-9","kind":"human","label":"clerk","roles":["ap_clerk"],"legal_entities":[]}`),
+	}))
+	got, err := principals.PrincipalByPerson(t.Context(), "acme", "p-9")
+	require.NoError(t, err)
+	require.Equal(t, []string{"ap_clerk"}, got.Roles)
 }
 
 func TestPrincipals_Revoked(t *testing.T) {
@@ -234,9 +329,9 @@ func TestPrincipals_Revoked(t *testing.T) {
 	second := person("1")
 	second.PrincipalID, second.TokenHash = "l-1-2", hash("second login")
 	admin := event.Actor{Type: event.Human, ID: "p-admin", Name: "admin"}
-	require.NoError(t, here.SavePrincipal(t.Context(), person("1"), admin))
-	require.NoError(t, here.SavePrincipal(t.Context(), second, admin))
-	require.NoError(t, here.SavePrincipal(t.Context(), person("2"), admin))
+	require.NoError(t, here.SavePrincipal(t.Context(), person("1"), "", admin))
+	require.NoError(t, here.SavePrincipal(t.Context(), second, "", admin))
+	require.NoError(t, here.SavePrincipal(t.Context(), person("2"), "", admin))
 	require.NoError(t, here.RevokePerson(t.Context(), "acme", "p-1", "left the company", admin))
 	for _, token := range []event.Hash{person("1").TokenHash, second.TokenHash} {
 		_, err := there.PrincipalByTokenHash(t.Context(), token)
@@ -251,7 +346,7 @@ func TestPrincipals_Revoked(t *testing.T) {
 
 	again := person("1")
 	again.TokenHash = hash("of the return")
-	require.NoError(t, there.SavePrincipal(t.Context(), again, admin))
+	require.NoError(t, there.SavePrincipal(t.Context(), again, "", admin))
 	got, err := here.PrincipalByTokenHash(t.Context(), again.TokenHash)
 	require.NoError(t, err)
 	requirePrincipal(t, again, got)
@@ -295,10 +390,10 @@ func TestPrincipals_RefuseALogThatDoesNotHold(t *testing.T) {
 			t.Parallel()
 			f := newFixture(t)
 			_, before := f.node()
-			require.NoError(t, before.SavePrincipal(t.Context(), person("1"), event.Actor{}))
+			require.NoError(t, before.SavePrincipal(t.Context(), person("1"), "", event.Actor{}))
 			other := person("1")
 			other.TenantID, other.TokenHash = "other", hash("of the other tenant")
-			require.NoError(t, before.SavePrincipal(t.Context(), other, event.Actor{}))
+			require.NoError(t, before.SavePrincipal(t.Context(), other, "", event.Actor{}))
 			broken := func() event.PartitionID {
 				logs, err := f.store.Directory.AdministrativeLogs(t.Context(), "acme")
 				require.NoError(t, err)
@@ -313,7 +408,7 @@ func TestPrincipals_RefuseALogThatDoesNotHold(t *testing.T) {
 			_, after := f.node()
 			_, err := after.PrincipalByPerson(t.Context(), "acme", "p-1")
 			require.Equal(t, "administration.log_broken", fault.CodeOf(err))
-			require.Equal(t, "administration.log_broken", fault.CodeOf(after.SavePrincipal(t.Context(), person("3"), event.Actor{})))
+			require.Equal(t, "administration.log_broken", fault.CodeOf(after.SavePrincipal(t.Context(), person("3"), "", event.Actor{})))
 			_, err = after.PrincipalByTokenHash(t.Context(), person("1").TokenHash)
 			require.Error(t, err)
 			_, err = after.PrincipalByTokenHash(t.Context(), other.TokenHash)
@@ -367,6 +462,48 @@ func TestLog_AdoptsTheFormerDirectoryOnce(t *testing.T) {
 	got, err := principals.PrincipalByTokenHash(t.Context(), former.TokenHash)
 	require.NoError(t, err)
 	requirePrincipal(t, former, got)
+}
+
+// A node records the policies that it decides by in every tenant's log, unless they are those of
+// the node before it.
+func TestLog_RecordsPolicies(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, err := f.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF"})
+	require.NoError(t, err)
+	start := func(digest string) {
+		f.policy = &administration.Policy{SHA256: strings.Repeat(digest, 64), Release: "1.0.0"}
+		var running sync.WaitGroup
+		for range 3 {
+			log, _ := f.node()
+			running.Go(func() { require.NoError(t, log.BeginAll(context.Background())) })
+		}
+		running.Wait()
+		log, _ := f.node()
+		_, err := log.Of(t.Context(), "new")
+		require.NoError(t, err)
+	}
+	count := func(tenant string) (n int) {
+		for _, typ := range f.types(t, tenant) {
+			if typ == administration.PolicyInstalled {
+				n++
+			}
+		}
+		return n
+	}
+	start("a")
+	start("a")
+	require.Equal(t, 1, count("acme"))
+	require.Equal(t, 1, count("new"), "a tenant that came later")
+	start("b")
+	require.Equal(t, 2, count("acme"))
+	start("a")
+	require.Equal(t, 3, count("acme"), "back to the policies before")
+	require.Equal(t, 3, count("new"))
+	f.policy = nil
+	log, _ := f.node()
+	require.NoError(t, log.BeginAll(t.Context()), "a tool decides nothing")
+	require.Equal(t, 3, count("acme"))
 }
 
 func TestLog_RecordsALegalEntityWhoseCreationWasCutOff(t *testing.T) {

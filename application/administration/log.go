@@ -37,6 +37,7 @@ type Log struct {
 	clock     ports.Clock
 	logger    *slog.Logger
 	concerns  []func(context.Context, ports.LegalEntity) error // that record something when a process first uses a log
+	policy    *Policy // nil in tools
 
 	mu      sync.Mutex
 	logs    map[string]ports.LegalEntity // that have begun, by tenant
@@ -74,22 +75,26 @@ type LogConfig struct {
 	Clock     ports.Clock
 	Logger    *slog.Logger // learns of a log that does not hold together
 	Adoptions []Adoption   // run once for each tenant, also for those to come: later rows are forged
+	Policy    *Policy      // that this node decides by, to be recorded; nil in tools
 }
 
 // NewLog makes a Log.
 func NewLog(c LogConfig) *Log {
-	l := &Log{entities: c.Entities, streams: c.Streams, writer: c.Writer, directory: c.Directory, logName: c.LogName, clock: c.Clock, logger: c.Logger, logs: map[string]ports.LegalEntity{}, adopted: map[concern]event.Sequence{}}
+	l := &Log{entities: c.Entities, streams: c.Streams, writer: c.Writer, directory: c.Directory, logName: c.LogName, clock: c.Clock, logger: c.Logger, policy: c.Policy, logs: map[string]ports.LegalEntity{}, adopted: map[concern]event.Sequence{}}
 	for _, a := range c.Adoptions {
 		l.concerns = append(l.concerns, func(ctx context.Context, log ports.LegalEntity) error {
 			return l.adopt(ctx, log, a.Concern, func(ctx context.Context) ([]event.Draft, error) { return a.Drafts(ctx, log.TenantID) })
 		})
+	}
+	if c.Policy != nil {
+		l.concerns = append(l.concerns, l.installPolicy)
 	}
 	return l
 }
 
 // Of returns the administrative log of a tenant, and begins it if there is none. What the
 // directory of an earlier release knows enters the log before the event that it began;
-// from that event on the log alone counts.
+// from that event on the log alone counts. The first time it records what concerns this node.
 func (l *Log) Of(ctx context.Context, tenantID string) (ports.LegalEntity, error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -122,7 +127,11 @@ func (l *Log) BeginAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, le := range entities {
+	logs, err := l.entities.AdministrativeLogs(ctx, "")
+	if err != nil {
+		return err
+	}
+	for _, le := range append(logs, entities...) {
 		if _, err := l.Of(ctx, le.TenantID); err != nil {
 			return err
 		}
@@ -176,7 +185,7 @@ func (l *Log) begin(ctx context.Context, log ports.LegalEntity) error {
 		return err
 	}
 	for _, p := range principals {
-		if err := l.once(ctx, log, enrolled(p)...); err != nil {
+		if err := l.once(ctx, log, enrolled(p, "")...); err != nil {
 			return err
 		}
 	}

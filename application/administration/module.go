@@ -14,9 +14,11 @@ const (
 	LegalEntityCreated = "backbone.legal_entity.created"
 	PrincipalEnrolled  = "backbone.principal.enrolled"
 	PrincipalGranted   = "backbone.principal.granted"
+	PrincipalReviewed  = "backbone.principal.reviewed"
 	PrincipalRevoked   = "backbone.principal.revoked"
 	TokenIssued        = "backbone.token.issued"
 	TokenRotated       = "backbone.token.rotated"
+	TokenExpired       = "backbone.token.expired"
 )
 
 // The stream types of the administrative log.
@@ -45,13 +47,10 @@ func (Module) Register(r *module.Registrar) error {
 		adoptedSchema, `{"concern":"webhooks","rows":2}`))
 	r.EventType(builtin(LegalEntityCreated, "A legal entity was created, with the partition of the log that holds its events.",
 		legalEntitySchema, `{"code":"USMF","name":"Contoso Entertainment System USA","time_zone":"America/Los_Angeles","partition_id":4711,"genesis":"123cf7f2916be9c7bb1af0da600e90662cf4758e52b2243bf6d006753955487c"}`))
-	r.EventType(builtin(PrincipalEnrolled, "A person or a service may call from now on, with these rights.", rightsSchema, rightsExample))
-	r.EventType(builtin(PrincipalGranted, "The rights of a principal were replaced by these.", rightsSchema, rightsExample))
-	r.EventType(builtin(PrincipalRevoked, "A principal may call no more. Its token is good no longer.",
-		revokedSchema, `{"principal_id":"p-0002-1","reason":"left the company"}`))
-	r.EventType(builtin(TokenIssued, "A principal received its first access token. Only the hash is known.", tokenSchema, tokenExample))
+	registerPrincipals(r)
+	registerNames(r)
+	registerPolicies(r)
 	registerEventTypes(r)
-	r.EventType(builtin(TokenRotated, "A principal received another access token. The one before is good no longer.", tokenSchema, tokenExample))
 	registerErasures(r)
 	registerRedactions(r)
 	registerHolds(r)
@@ -104,56 +103,3 @@ const legalEntitySchema = `{
     "genesis": {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "the checksum that the log of the legal entity begins with"}
   }
 }`
-
-const rightsSchema = `{
-  "type": "object",
-  "additionalProperties": false,
-  "required": ["principal_id", "person_id", "kind", "label", "roles", "legal_entities"],
-  "properties": {
-    "principal_id": {"type": "string", "minLength": 1, "maxLength": 512, "description": "the login"},
-    "person_id": {"type": "string", "minLength": 1, "maxLength": 512, "description": "pseudonymous id of the person or service behind the login"},
-    "kind": {"enum": ["human", "system", "external", "agent", "import"]},
-    "label": {"type": "string", "maxLength": 512, "description": "what events show as the actor's name"},
-    "roles": {"type": "array", "items": {"type": "string", "maxLength": 64}},
-    "legal_entities": {"type": "array", "items": {"type": "string", "maxLength": 32}, "description": "none: all of the tenant"},
-    "service": {
-      "type": "object",
-      "additionalProperties": false,
-      "required": ["responsible_person", "modules", "contracted_types", "pii_classes", "trust_level"],
-      "description": "what a service was enrolled for; absent for a person",
-      "properties": {
-        "responsible_person": {"type": "string", "minLength": 1, "maxLength": 512, "description": "pseudonymous id of the person who answers for it"},
-        "modules": {"type": "array", "items": {"type": "string", "maxLength": 64}},
-        "contracted_types": {"type": "array", "items": {"type": "string", "maxLength": 200}},
-        "pii_classes": {"type": "array", "items": {"type": "string", "maxLength": 64}},
-        "trust_level": {"enum": ["unchecked", "checked", "official"]}
-      }
-    }
-  }
-}`
-
-const rightsExample = `{"principal_id":"p-0002-1","person_id":"p-0002","kind":"human","label":"ap_clerk","roles":["ap_clerk"],"legal_entities":["USMF"]}`
-
-const revokedSchema = `{
-  "type": "object",
-  "additionalProperties": false,
-  "required": ["principal_id"],
-  "properties": {
-    "principal_id": {"type": "string", "minLength": 1, "maxLength": 512},
-    "reason": {"type": "string", "maxLength": 1000, "description": "no personal data"}
-  }
-}`
-
-const tokenSchema = `{
-  "type": "object",
-  "additionalProperties": false,
-  "required": ["principal_id", "token_sha256"],
-  "properties": {
-    "principal_id": {"type": "string", "minLength": 1, "maxLength": 512},
-    "token_sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
-    "expires_at": {"type": "string", "format": "date-time", "description": "absent: never"},
-    "development": {"type": "boolean", "description": "made by backbone dev; other servers refuse it"}
-  }
-}`
-
-const tokenExample = `{"principal_id":"p-0002-1","token_sha256":"63b29bc1f982232bc81692856ecc49919aefc76c68398a1b2e1a29072ac4415d","expires_at":"2027-03-31T12:00:00Z"}`

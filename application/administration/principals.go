@@ -3,13 +3,16 @@ package administration
 import (
 	"cmp"
 	"context"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -77,56 +80,134 @@ func (p *Principals) PrincipalByPerson(ctx context.Context, tenantID, personID s
 	if f == nil {
 		return ports.Principal{}, personNotFound()
 	}
-	if f.broken != nil {
-		return ports.Principal{}, f.broken
+	logins, err := f.logins(personID, p.clock.Now())
+	if err != nil {
+		return ports.Principal{}, err
 	}
-	now := p.clock.Now()
+	return clone(logins[0]), nil
+}
+
+// logins returns the logins of a person that give access: first those that have not expired,
+// then the older ones. Fault principal.not_found if there is none.
+func (f *fold) logins(personID string, now time.Time) ([]ports.Principal, error) {
+	if f.broken != nil {
+		return nil, f.broken
+	}
 	expired := map[bool]int{true: 1}
 	var logins []ports.Principal
 	for entry := range maps.Values(f.principals) {
-		if entry.PersonID == personID && !entry.revoked {
+		if entry.PersonID == personID && !entry.isRevoked() {
 			logins = append(logins, entry.Principal)
 		}
 	}
 	if len(logins) == 0 {
-		return ports.Principal{}, personNotFound()
+		return nil, personNotFound()
 	}
-	return clone(slices.MinFunc(logins, func(a, b ports.Principal) int {
+	slices.SortFunc(logins, func(a, b ports.Principal) int {
 		return cmp.Or(expired[a.Expired(now)]-expired[b.Expired(now)], a.CreatedAt.Compare(b.CreatedAt), cmp.Compare(a.PrincipalID, b.PrincipalID))
-	})), nil
+	})
+	return logins, nil
 }
 
 func personNotFound() error {
 	return fault.New(fault.NotFound, "principal.not_found", "the tenant has no such person; check the id or create the principal")
 }
 
-// saveTries bounds how often SavePrincipal tries while others change the same principal.
+// ListPrincipals implements ports.Principals.
+func (p *Principals) ListPrincipals(ctx context.Context, tenantID string) ([]ports.PrincipalStatus, error) {
+	if err := p.read(ctx); err != nil {
+		return nil, err
+	}
+	p.mu.RLock()
+	defer p.mu.RUnlock()
+	f := p.foldOf(tenantID)
+	if f == nil {
+		return []ports.PrincipalStatus{}, nil
+	}
+	if f.broken != nil {
+		return nil, f.broken
+	}
+	list := make([]ports.PrincipalStatus, 0, len(f.principals))
+	for _, id := range slices.Sorted(maps.Keys(f.principals)) {
+		status := f.principals[id].PrincipalStatus
+		status.Principal = clone(status.Principal)
+		list = append(list, status)
+	}
+	return list, nil
+}
+
+// saveTries bounds how often a change is tried while others change the same person.
 const saveTries = 5
 
 // SavePrincipal implements ports.Principals: it records the principal's rights and its token.
 // Fault principal.token_taken when another principal has the token.
-func (p *Principals) SavePrincipal(ctx context.Context, principal ports.Principal, by event.Actor) error {
+func (p *Principals) SavePrincipal(ctx context.Context, principal ports.Principal, reason string, by event.Actor) error {
 	log, err := p.log.Of(ctx, principal.TenantID)
 	if err != nil {
 		return err
 	}
-	for try := 1; ; try++ {
-		if err := p.read(ctx); err != nil {
-			return err
-		}
-		write, err := p.plan(log, principal, by)
-		if err != nil {
-			return err
-		}
-		err = p.log.writer.Write(ctx, write)
-		if fault.CodeOf(err) != concurrency.CodeWrongExpectedVersion || try == saveTries {
-			return err
-		}
+	if err := p.read(ctx); err != nil {
+		return err
 	}
+	write, err := p.plan(log, principal, reason, by)
+	if err != nil {
+		return err
+	}
+	err = p.log.writer.Write(ctx, write)
+	if fault.CodeOf(err) == concurrency.CodeWrongExpectedVersion {
+		return principalChanged()
+	}
+	return err
+}
+
+func principalChanged() error {
+	return fault.New(fault.Conflict, "principal.changed", "another administrator has changed this person or service; look at the rights as they are now and decide again")
+}
+
+// RecordExpiry implements ports.Principals.
+func (p *Principals) RecordExpiry(ctx context.Context, principal ports.Principal) error {
+	if err := p.read(ctx); err != nil {
+		return err
+	}
+	p.mu.RLock()
+	var now entry
+	f := p.foldOf(principal.TenantID)
+	if f != nil {
+		now = f.principals[principal.PrincipalID]
+	}
+	p.mu.RUnlock()
+	if f == nil || f.broken != nil || now.isRevoked() || now.ExpiryRecorded || now.TokenHash != principal.TokenHash || !now.Expired(p.clock.Now()) {
+		return nil
+	}
+	w := writeBy(f.log, event.Actor{Type: event.System, ID: "backbone", Name: "expiry"})
+	w.Drafts = []event.Draft{draft(TokenExpired, streamOf(now.PrincipalID), expiredData{
+		PrincipalID: now.PrincipalID, SHA256: hex.EncodeToString(now.TokenHash[:]), ExpiredAt: event.Micros(now.ExpiresAt),
+	})}
+	w.Streams = []concurrency.StreamExpectation{{Stream: streamOf(now.PrincipalID), Expected: concurrency.Exactly(now.Version)}}
+	err := p.log.writer.Write(ctx, w)
+	if fault.CodeOf(err) == concurrency.CodeWrongExpectedVersion {
+		return nil // another node recorded it, or the login has changed
+	}
+	return err
 }
 
 // RevokePerson implements ports.Principals. It ends the logins that there are.
 func (p *Principals) RevokePerson(ctx context.Context, tenantID, personID, reason string, by event.Actor) error {
+	return p.changeLogins(ctx, tenantID, personID, 0, by, func(login ports.Principal) event.Draft {
+		return draft(PrincipalRevoked, streamOf(login.PrincipalID), revokedData{PrincipalID: login.PrincipalID, Reason: reason})
+	})
+}
+
+// ReviewPerson implements ports.Principals. It reviews the logins that there are.
+func (p *Principals) ReviewPerson(ctx context.Context, tenantID, personID string, version event.Version, reason string, by event.Actor) error {
+	return p.changeLogins(ctx, tenantID, personID, version, by, func(login ports.Principal) event.Draft {
+		return draft(PrincipalReviewed, streamOf(login.PrincipalID), reviewedData{PrincipalID: login.PrincipalID, Version: login.Version, Reason: reason})
+	})
+}
+
+// changeLogins appends an event for each login of a person that gives access. If version is not
+// 0, the first login must be at it.
+func (p *Principals) changeLogins(ctx context.Context, tenantID, personID string, version event.Version, by event.Actor, change func(login ports.Principal) event.Draft) error {
 	log, err := p.log.Of(ctx, tenantID)
 	if err != nil {
 		return err
@@ -135,38 +216,34 @@ func (p *Principals) RevokePerson(ctx context.Context, tenantID, personID, reaso
 		if err := p.read(ctx); err != nil {
 			return err
 		}
-		write, err := p.planRevocation(log, personID, reason, by)
+		logins, err := p.logins(log, personID)
 		if err != nil {
 			return err
 		}
-		err = p.log.writer.Write(ctx, write)
+		if version != 0 && logins[0].Version != version {
+			return principalChanged()
+		}
+		w := writeBy(log, by)
+		for _, login := range logins {
+			w.Drafts = append(w.Drafts, change(login))
+			w.Streams = append(w.Streams, concurrency.StreamExpectation{Stream: streamOf(login.PrincipalID), Expected: concurrency.Exactly(login.Version)})
+		}
+		err = p.log.writer.Write(ctx, w)
 		if fault.CodeOf(err) != concurrency.CodeWrongExpectedVersion || try == saveTries {
 			return err
 		}
 	}
 }
 
-func (p *Principals) planRevocation(log ports.LegalEntity, personID, reason string, by event.Actor) (Write, error) {
+// logins returns the logins of a person that give access; see fold.logins.
+func (p *Principals) logins(log ports.LegalEntity, personID string) ([]ports.Principal, error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
-	w := writeBy(log, by)
 	f := p.folds[log.Partition]
 	if f == nil {
-		return w, personNotFound()
+		return nil, personNotFound()
 	}
-	if f.broken != nil {
-		return w, f.broken
-	}
-	for _, id := range slices.Sorted(maps.Keys(f.principals)) {
-		if login := f.principals[id]; login.PersonID == personID && !login.revoked {
-			w.Drafts = append(w.Drafts, draft(PrincipalRevoked, streamOf(id), revokedData{PrincipalID: id, Reason: reason}))
-			w.Streams = append(w.Streams, concurrency.StreamExpectation{Stream: streamOf(id), Expected: concurrency.Exactly(login.version)})
-		}
-	}
-	if len(w.Drafts) == 0 {
-		return w, personNotFound()
-	}
-	return w, nil
+	return f.logins(personID, p.clock.Now())
 }
 
 // writeBy begins a batch; the zero actor is the operator.
@@ -178,11 +255,10 @@ func writeBy(log ports.LegalEntity, by event.Actor) Write {
 }
 
 // plan plans the events that give a principal its rights and its token.
-func (p *Principals) plan(log ports.LegalEntity, principal ports.Principal, by event.Actor) (Write, error) {
+func (p *Principals) plan(log ports.LegalEntity, principal ports.Principal, reason string, by event.Actor) (Write, error) {
 	p.mu.RLock()
 	defer p.mu.RUnlock()
 	w := writeBy(log, by)
-	expect := concurrency.StreamExpectation{Stream: streamOf(principal.PrincipalID), Expected: concurrency.NoStream()}
 	f := p.folds[log.Partition]
 	if f != nil && f.broken != nil {
 		return Write{}, f.broken
@@ -195,13 +271,17 @@ func (p *Principals) plan(log ports.LegalEntity, principal ports.Principal, by e
 	if f != nil {
 		before, known = f.principals[principal.PrincipalID]
 	}
+	expect := concurrency.StreamExpectation{Stream: streamOf(principal.PrincipalID), Expected: concurrency.NoStream()}
 	if known {
-		expect.Expected = concurrency.Exactly(before.version)
+		expect.Expected = concurrency.Exactly(before.Version)
 	}
-	if known && !before.revoked {
-		w.Drafts = renewed(before.Principal, principal)
-	} else {
-		w.Drafts = enrolled(principal)
+	switch isLive := known && !before.isRevoked(); {
+	case isLive != (principal.Version != 0), isLive && principal.Version != before.Version:
+		return Write{}, principalChanged()
+	case isLive:
+		w.Drafts = renewed(before.Principal, principal, reason)
+	default:
+		w.Drafts = enrolled(principal, reason)
 	}
 	w.Streams = []concurrency.StreamExpectation{expect}
 	return w, nil
@@ -302,24 +382,23 @@ type fold struct {
 	checksum   event.Hash     // of the last event
 	principals map[string]entry
 	byToken    map[event.Hash]string
-	broken     error // administration.log_broken
+	names      map[string]module.SealedDocument // by person id
+	broken     error                            // administration.log_broken
 	buffer     []byte
 }
 
-type entry struct {
-	ports.Principal
-	version event.Version // of the principal's stream
-	revoked bool
-}
+type entry struct{ ports.PrincipalStatus }
+
+func (e *entry) isRevoked() bool { return !e.RevokedAt.IsZero() }
 
 func newFold(log ports.LegalEntity, genesis event.Hash) *fold {
-	return &fold{log: log, checksum: genesis, principals: map[string]entry{}, byToken: map[event.Hash]string{}}
+	return &fold{log: log, checksum: genesis, principals: map[string]entry{}, byToken: map[event.Hash]string{}, names: map[string]module.SealedDocument{}}
 }
 
 // copy lets readers keep the fold while it is continued.
 func (f *fold) copy() *fold {
 	c := *f
-	c.principals, c.byToken, c.buffer = maps.Clone(f.principals), maps.Clone(f.byToken), nil
+	c.principals, c.byToken, c.names, c.buffer = maps.Clone(f.principals), maps.Clone(f.byToken), maps.Clone(f.names), nil
 	return &c
 }
 
@@ -380,7 +459,7 @@ func (f *fold) apply(e *event.Recorded) error {
 			return err
 		}
 		rights.apply(&now.Principal)
-		now.TenantID, now.revoked = f.log.TenantID, false
+		now.TenantID, now.RevokedAt, now.ReviewedAt, now.ReviewedBy = f.log.TenantID, time.Time{}, time.Time{}, ""
 		if e.Type == PrincipalEnrolled {
 			now.CreatedAt = e.RecordedAt
 		}
@@ -392,15 +471,23 @@ func (f *fold) apply(e *event.Recorded) error {
 		if err := token.apply(&now.Principal); err != nil {
 			return err
 		}
+	case PrincipalNamed:
+		if f.names[now.PersonID], err = sealedName(e, data); err != nil {
+			return err
+		}
+	case TokenExpired:
+		now.ExpiryRecorded = true
+	case PrincipalReviewed:
+		now.ReviewedAt, now.ReviewedBy = e.RecordedAt, e.ActorID
 	case PrincipalRevoked:
-		now.TokenHash, now.revoked = event.Hash{}, true
+		now.TokenHash, now.RevokedAt = event.Hash{}, e.RecordedAt
 	}
 	if now.PrincipalID != id {
 		return fmt.Errorf("the stream %s is not that of principal %s", id, now.PrincipalID)
 	}
-	now.version = e.StreamVersion
+	now.Version = e.StreamVersion
 	f.principals[id] = now
-	if !now.revoked && now.TokenHash != (event.Hash{}) {
+	if !now.isRevoked() && now.TokenHash != (event.Hash{}) {
 		f.byToken[now.TokenHash] = id
 	}
 	return nil

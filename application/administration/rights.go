@@ -19,7 +19,11 @@ type rightsData struct {
 	Roles         []string        `json:"roles"`
 	LegalEntities []string        `json:"legal_entities"`
 	Service       *serviceData    `json:"service,omitempty"`
+	Reason        string          `json:"reason,omitempty"` // since version 2
 }
+
+// rightsVersion is the schema version of PrincipalEnrolled and PrincipalGranted.
+const rightsVersion = 2
 
 // serviceData is ports.Binding.
 type serviceData struct {
@@ -47,28 +51,54 @@ func streamOf(principalID string) event.StreamID {
 	return event.StreamID{Type: principalStream, ID: principalID}
 }
 
+// expiredData is the data of TokenExpired.
+type expiredData struct {
+	PrincipalID string    `json:"principal_id"`
+	SHA256      string    `json:"token_sha256"`
+	ExpiredAt   time.Time `json:"expired_at"`
+}
+
+// reviewedData is the data of PrincipalReviewed.
+type reviewedData struct {
+	PrincipalID string        `json:"principal_id"`
+	Version     event.Version `json:"version"` // of the stream, with the rights that were reviewed
+	Reason      string        `json:"reason"`
+}
+
 // enrolled are the events of a new principal with its first token.
-func enrolled(p ports.Principal) []event.Draft {
-	return []event.Draft{rightsDraft(PrincipalEnrolled, p), tokenDraft(TokenIssued, p)}
+func enrolled(p ports.Principal, reason string) []event.Draft {
+	return append([]event.Draft{rightsDraft(PrincipalEnrolled, p, reason), tokenDraft(TokenIssued, p)}, nameDrafts(p)...)
 }
 
-// renewed are the events of another token for a principal, and of its rights if they change.
-func renewed(before, p ports.Principal) []event.Draft {
+// renewed are the events of another token for a principal, and of its rights if they change or
+// there is a reason for them.
+func renewed(before, p ports.Principal, reason string) []event.Draft {
 	var drafts []event.Draft
-	if !sameRights(before, p) {
-		drafts = append(drafts, rightsDraft(PrincipalGranted, p))
+	if reason != "" || !sameRights(before, p) {
+		drafts = append(drafts, rightsDraft(PrincipalGranted, p, reason))
 	}
-	return append(drafts, tokenDraft(TokenRotated, p))
+	return append(append(drafts, tokenDraft(TokenRotated, p)), nameDrafts(p)...)
 }
 
-func rightsDraft(eventType string, p ports.Principal) event.Draft {
+// nameDrafts names the person, if there is a name.
+func nameDrafts(p ports.Principal) []event.Draft {
+	if p.Name == "" {
+		return nil
+	}
+	return []event.Draft{draft(PrincipalNamed, streamOf(p.PrincipalID), namedData{PrincipalID: p.PrincipalID, PersonID: p.PersonID, Name: p.Name})}
+}
+
+func rightsDraft(eventType string, p ports.Principal, reason string) event.Draft {
 	data := rightsData{
+		Reason:      reason,
 		PrincipalID: p.PrincipalID, PersonID: p.PersonID, Kind: p.ActorType, Label: p.RoleLabel, Roles: nonNil(p.Roles), LegalEntities: nonNil(p.LegalEntities),
 	}
 	if b := p.Binding; b.ResponsiblePerson != "" {
 		data.Service = &serviceData{b.ResponsiblePerson, nonNil(b.Modules), nonNil(b.ContractedTypes), nonNil(b.PIIClasses), b.TrustLevel}
 	}
-	return draft(eventType, streamOf(p.PrincipalID), data)
+	d := draft(eventType, streamOf(p.PrincipalID), data)
+	d.SchemaVersion = rightsVersion
+	return d
 }
 
 func tokenDraft(eventType string, p ports.Principal) event.Draft {
@@ -105,7 +135,7 @@ func (t tokenData) apply(p *ports.Principal) error {
 		return err
 	}
 	copy(p.TokenHash[:], hash)
-	p.Development, p.ExpiresAt = t.Development, time.Time{}
+	p.Development, p.ExpiresAt, p.ExpiryRecorded = t.Development, time.Time{}, false
 	if t.ExpiresAt != nil {
 		p.ExpiresAt = t.ExpiresAt.UTC()
 	}

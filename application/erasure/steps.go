@@ -250,15 +250,21 @@ func isComplete(r ports.ErasureRequest) bool {
 // rebuild recomputes the rows of read models that hold copies. In the new rows erased values
 // read [REDACTED], and copies of classes that are kept stay sealed. First every version of
 // every projection must have passed the announcement: all sealed values of the person come
-// before it in the log, so no projection adds a copy later.
+// before it in the log, so no projection adds a copy later. No projection reads the
+// administrative log.
 func (c Config) rebuild(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
-	for _, p := range r.Partitions {
+	dir, err := c.directory(ctx, r.TenantID)
+	if err != nil {
+		return r, err
+	}
+	projected := slices.DeleteFunc(slices.Clone(r.Partitions), func(p event.PartitionID) bool { return dir.byPartition[p].IsAdministrative() })
+	for _, p := range projected {
 		if err := c.forgetCopies(ctx, r, p); err != nil {
 			return r, err
 		}
 	}
 	if isComplete(r) {
-		for _, p := range r.Partitions {
+		for _, p := range projected {
 			left, err := c.countCopies(ctx, p, r.Subject)
 			if err != nil {
 				return r, err

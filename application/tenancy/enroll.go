@@ -7,6 +7,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
+	"unicode/utf8"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -28,6 +30,7 @@ type Application struct {
 	KindGiven  bool // ActorType was asked for; a renewal without it keeps the kind
 	// ValidFor is how long the token is good; 0: TokenLifetime, which is the longest.
 	ValidFor time.Duration
+	Reason   string // for the administrative log, without personal data; "": none
 }
 
 // Admit enrolls a new principal, or a known one whose access has expired or is renewed, and
@@ -36,12 +39,16 @@ type Application struct {
 // administrator who asks; nil is the operator of the installation, who has its database.
 //
 // Faults: those of Enroll, principal.duplicate, principal.not_found, principal.kind_differs,
-// principal.role_missing, principal.lifetime_invalid, and with an administrator auth.forbidden: an administrator grants
+// principal.role_missing, principal.lifetime_invalid, principal.reason_invalid, principal.changed (another
+// administrator was first), and with an administrator auth.forbidden: an administrator grants
 // nothing to themselves, and no legal entities beyond their own.
 func (s *Service) Admit(ctx context.Context, by *ports.Principal, a Application) (_ ports.Principal, token string, renewed bool, err error) {
 	p := a.Principal
 	if a.ValidFor < 0 || a.ValidFor > TokenLifetime {
 		return p, "", false, fault.New(fault.Invalid, "principal.lifetime_invalid", "a token is good for at most a year; give a shorter time")
+	}
+	if err := checkReason(a.Reason, false); err != nil {
+		return p, "", false, err
 	}
 	if len(p.Roles) == 0 && !a.Renew {
 		return p, "", false, fault.New(fault.Invalid, "principal.role_missing", "a new principal needs a role; give one").WithField("/roles")
@@ -77,29 +84,25 @@ func (s *Service) Admit(ctx context.Context, by *ports.Principal, a Application)
 		}
 	}
 	p.ExpiresAt = event.Micros(s.clock.Now().Add(cmp.Or(a.ValidFor, TokenLifetime)))
-	token, err = s.enroll(ctx, p, actor)
+	token, err = s.enroll(ctx, p, a.Reason, actor)
 	return p, token, renewed, err
 }
 
 // Revoke ends all access of a person or service of a tenant at once; other nodes learn of it
 // within seconds. by is the administrator who asks, nil the operator of the installation.
-// Faults: principal.not_found, pii.in_text, and with an administrator auth.forbidden: an
+// Faults: principal.not_found, principal.reason_missing, principal.reason_invalid, pii.in_text, and with an administrator auth.forbidden: an
 // administrator neither revokes their own access nor that to legal entities beyond their own.
 func (s *Service) Revoke(ctx context.Context, by *ports.Principal, tenantID, personID, reason string) error {
-	if err := shredding.CheckText("/reason", reason); err != nil {
+	if err := checkReason(reason, true); err != nil {
 		return err
 	}
 	before, err := s.principals.PrincipalByPerson(ctx, tenantID, personID)
 	if err != nil {
 		return err
 	}
-	var actor event.Actor
-	if by != nil {
-		actor = Actor(*by)
-		grant := Enrolment{Persons: []string{personID}, Entitlements: [][]string{nonNil(before.LegalEntities)}}
-		if err := s.Authorize(ctx, *by, Action{Name: actionEnroll, Enrolment: &grant}); err != nil {
-			return err
-		}
+	actor, err := s.authorizeChange(ctx, by, before)
+	if err != nil {
+		return err
 	}
 	if err := s.principals.RevokePerson(ctx, tenantID, personID, reason, actor); err != nil {
 		return err
@@ -108,6 +111,61 @@ func (s *Service) Revoke(ctx context.Context, by *ports.Principal, tenantID, per
 	defer s.mu.Unlock()
 	clear(s.byToken)
 	return nil
+}
+
+// Review records that an administrator reviewed the rights of a person or service, and that they
+// stay. version is that of the login in the list of principals; 0 reviews the rights as they are.
+// Faults: those of Revoke, and principal.changed.
+func (s *Service) Review(ctx context.Context, by *ports.Principal, tenantID, personID string, version event.Version, reason string) error {
+	if err := checkReason(reason, true); err != nil {
+		return err
+	}
+	before, err := s.principals.PrincipalByPerson(ctx, tenantID, personID)
+	if err != nil {
+		return err
+	}
+	actor, err := s.authorizeChange(ctx, by, before)
+	if err != nil {
+		return err
+	}
+	return s.principals.ReviewPerson(ctx, tenantID, personID, version, reason, actor)
+}
+
+// Principals lists the logins of a tenant that an administrator or auditor may see: all, or those
+// with access to no more than the caller's legal entities.
+func (s *Service) Principals(ctx context.Context, p ports.Principal) ([]ports.PrincipalStatus, error) {
+	list, err := s.principals.ListPrincipals(ctx, p.TenantID)
+	if len(p.LegalEntities) == 0 {
+		return list, err
+	}
+	return slices.DeleteFunc(list, func(o ports.PrincipalStatus) bool {
+		return len(o.LegalEntities) == 0 || slices.ContainsFunc(o.LegalEntities, func(code string) bool { return !slices.Contains(p.LegalEntities, code) })
+	}), err
+}
+
+// authorizeChange asks whether an administrator may change what a principal has, and returns the
+// actor of the change; nil is the operator of the installation.
+func (s *Service) authorizeChange(ctx context.Context, by *ports.Principal, p ports.Principal) (event.Actor, error) {
+	if by == nil {
+		return event.Actor{}, nil
+	}
+	grant := Enrolment{Persons: []string{p.PersonID}, Entitlements: [][]string{nonNil(p.LegalEntities)}}
+	return Actor(*by), s.Authorize(ctx, *by, Action{Name: actionEnroll, Enrolment: &grant})
+}
+
+// maxReason is the length of a reason in bytes.
+const maxReason = 1000
+
+// checkReason checks a text that the administrative log keeps. Faults principal.reason_missing,
+// principal.reason_invalid, pii.in_text.
+func checkReason(text string, required bool) error {
+	switch {
+	case required && strings.TrimSpace(text) == "":
+		return fault.New(fault.Invalid, "principal.reason_missing", "the reason is missing; write why, without personal data").WithField("/reason")
+	case len(text) > maxReason || !utf8.ValidString(text) || strings.ContainsRune(text, 0):
+		return fault.New(fault.Invalid, "principal.reason_invalid", "a reason is UTF-8 text of at most %d bytes; shorten or correct it", maxReason).WithField("/reason")
+	}
+	return shredding.CheckText("/reason", text)
 }
 
 // change applies what is asked for to a known principal.
@@ -121,7 +179,7 @@ func (s *Service) change(before ports.Principal, a Application) (ports.Principal
 		return p, fault.New(fault.Conflict, "principal.kind_differs",
 			"principal %s of tenant %s is a %s, and stays one in what it has done; choose another id, or leave the kind as it was", p.PersonID, p.TenantID, before.ActorType)
 	}
-	p.PrincipalID, p.ActorType = before.PrincipalID, before.ActorType
+	p.PrincipalID, p.ActorType, p.Version = before.PrincipalID, before.ActorType, before.Version
 	if len(p.Roles) == 0 {
 		p.Roles, p.RoleLabel = before.Roles, before.RoleLabel
 	}
@@ -150,11 +208,18 @@ func (s *Service) change(before ports.Principal, a Application) (ports.Principal
 // principal.id_invalid, principal.role_of_service, principal.binding_of_person and those of
 // checkBinding.
 func (s *Service) Enroll(ctx context.Context, p ports.Principal) (token string, err error) {
-	return s.enroll(ctx, p, event.Actor{})
+	before, err := s.principals.PrincipalByPerson(ctx, p.TenantID, p.PersonID)
+	switch {
+	case err == nil && before.PrincipalID == p.PrincipalID:
+		p.Version = before.Version
+	case err != nil && fault.KindOf(err) != fault.NotFound:
+		return "", err
+	}
+	return s.enroll(ctx, p, "", event.Actor{})
 }
 
 // enroll stores a principal under a new token, which is returned once.
-func (s *Service) enroll(ctx context.Context, p ports.Principal, by event.Actor) (token string, err error) {
+func (s *Service) enroll(ctx context.Context, p ports.Principal, reason string, by event.Actor) (token string, err error) {
 	for _, role := range p.Roles {
 		if !slices.Contains(s.roles, role) {
 			return "", fault.New(fault.Invalid, "principal.role_unknown", "there is no role %q; the roles are %s", role, strings.Join(s.roles, ", ")).WithField("/roles")
@@ -162,6 +227,9 @@ func (s *Service) enroll(ctx context.Context, p ports.Principal, by event.Actor)
 		if module.IsServiceRole(role) && !p.IsService() {
 			return "", fault.New(fault.Invalid, "principal.role_of_service", "the role %s is for services; enroll a service, or choose a role for persons", role).WithField("/roles")
 		}
+	}
+	if err := checkName(p); err != nil {
+		return "", err
 	}
 	if p.TenantID == "" || p.PersonID == "" || len(p.Roles) == 0 {
 		return "", fault.New(fault.Invalid, "principal.id_invalid", "a principal needs a tenant, a pseudonymous person id and a role")
@@ -184,7 +252,23 @@ func (s *Service) enroll(ctx context.Context, p ports.Principal, by event.Actor)
 	}
 	token, p.TokenHash = s.NewToken()
 	p.CreatedAt = event.Micros(s.clock.Now())
-	return token, s.principals.SavePrincipal(ctx, p, by)
+	return token, s.principals.SavePrincipal(ctx, p, reason, by)
+}
+
+// maxName is the length of a person's name in bytes.
+const maxName = 200
+
+// checkName checks a display name. Faults principal.name_of_service, principal.name_invalid.
+func checkName(p ports.Principal) error {
+	switch {
+	case p.Name == "":
+		return nil
+	case p.IsService():
+		return fault.New(fault.Invalid, "principal.name_of_service", "only a person has a name that is sealed; leave it out").WithField("/name")
+	case len(p.Name) > maxName || !utf8.ValidString(p.Name) || strings.ContainsFunc(p.Name, unicode.IsControl):
+		return fault.New(fault.Invalid, "principal.name_invalid", "a name is UTF-8 text of at most %d bytes without control characters; shorten or correct it", maxName).WithField("/name")
+	}
+	return nil
 }
 
 var moduleName = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`)

@@ -68,7 +68,7 @@ func TestAuthenticate_RefusesUnboundServices(t *testing.T) {
 	token, hash := o.NewToken()
 	require.NoError(t, o.directory.SavePrincipal(t.Context(), ports.Principal{
 		TenantID: "acme", PersonID: "s-old", PrincipalID: "s-old-1", ActorType: event.System, Roles: []string{"module"}, TokenHash: hash,
-	}, event.Actor{}))
+	}, "", event.Actor{}))
 	for range 2 { // also from memory
 		_, err := o.Authenticate(t.Context(), token)
 		require.Equal(t, "auth.service_unbound", code(t, err))

@@ -130,11 +130,26 @@ func (s *Service) Authenticate(ctx context.Context, token string) (ports.Princip
 		return ports.Principal{}, fault.New(fault.Forbidden, "auth.service_unbound",
 			"this service was enrolled without a responsible person and modules; an administrator enrolls it again with --renew, --responsible and --module")
 	case p.Expired(now):
+		s.recordExpiry(ctx, hash, p)
 		return ports.Principal{}, fault.New(fault.Unauthenticated, "auth.token_expired", "the access token has expired; ask an administrator for a new one")
 	case p.Development && !s.allowDevelopmentTokens:
 		return ports.Principal{}, fault.New(fault.Unauthenticated, "auth.development_token", "tokens of `backbone dev` are not accepted here; use a token made by `backbone bootstrap` or an administrator")
 	}
 	return p, nil
+}
+
+// recordExpiry records once that an expired token was used. A failure changes nothing for the
+// caller, and the next use of the token tries again.
+func (s *Service) recordExpiry(ctx context.Context, hash event.Hash, p ports.Principal) {
+	if p.ExpiryRecorded || s.principals.RecordExpiry(ctx, p) != nil {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if kept, ok := s.byToken[hash]; ok {
+		kept.principal.ExpiryRecorded = true
+		s.byToken[hash] = kept
+	}
 }
 
 // Actor is how a principal appears on events: by the person's pseudonymous id and

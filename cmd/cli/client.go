@@ -47,9 +47,13 @@ func connect(cmd *cobra.Command, server, token, missing string, asJSON bool) (se
 func serverFlags(cmd *cobra.Command, server, token *string) {
 	f := cmd.Flags()
 	f.StringVar(server, "server", cmp.Or(os.Getenv("BACKBONE_SERVER"), "http://127.0.0.1:8080"), "server's URL (environment BACKBONE_SERVER)")
-	f.StringVar(token, "token", os.Getenv("BACKBONE_TOKEN"), "access token (environment BACKBONE_TOKEN)")
-	f.Lookup("token").DefValue = "" // the help must not print the token of the environment
+	tokenFlag(cmd, token)
 	f.Lookup("server").DefValue = "http://127.0.0.1:8080"
+}
+
+func tokenFlag(cmd *cobra.Command, token *string) {
+	cmd.Flags().StringVar(token, "token", os.Getenv("BACKBONE_TOKEN"), "access token (environment BACKBONE_TOKEN)")
+	cmd.Flags().Lookup("token").DefValue = "" // the help must not print the token of the environment
 }
 
 // legalEntityFlag adds --legal-entity with its default from the environment.

@@ -176,6 +176,15 @@ func demoPrincipal(p demo.Persona) ports.Principal {
 	return out
 }
 
+// namedPrincipal is demoPrincipal with the person's name, where there are keys to seal it.
+func namedPrincipal(app *wire.App, p demo.Persona) ports.Principal {
+	out := demoPrincipal(p)
+	if app.HasKeys() && !out.IsService() {
+		out.Name = p.Name
+	}
+	return out
+}
+
 // personas returns one persona for each role, those of the modules included.
 func personas(app *wire.App) []demo.Persona {
 	all := slices.Clone(demo.Personas)
@@ -227,7 +236,7 @@ func enrollTogether(ctx context.Context, app *wire.App, personas []demo.Persona,
 				}
 			}
 			if token == "" {
-				fresh, err := app.Tenancy.Enroll(ctx, demoPrincipal(p))
+				fresh, err := app.Tenancy.Enroll(ctx, namedPrincipal(app, p))
 				if err != nil {
 					return err
 				}

@@ -11,14 +11,16 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/erpbackbone/backbone/adapters/kmsd"
+	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/adapters/postgres/monitor"
+	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-func doctorCommand() *cobra.Command {
+func doctorCommand(modules []plugin.Module) *cobra.Command {
 	var path, dataDir string
-	var o doctorOptions
+	o := doctorOptions{Modules: modules}
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Check the databases and the server's credentials of the key service",
@@ -76,7 +78,7 @@ func doctorCommand() *cobra.Command {
 }
 
 // The sections of `backbone doctor`, in the order in which they are shown.
-var doctorSections = []string{"settings", "credentials", "contention", "delivery", "storage", "throughput", "distribution"}
+var doctorSections = []string{"settings", "credentials", "contention", "delivery", "administration", "storage", "throughput", "distribution"}
 
 // doctorOptions are the flags of `backbone doctor`.
 type doctorOptions struct {
@@ -85,8 +87,9 @@ type doctorOptions struct {
 	EraserDSN          string // of the key store as backbone_eraser; "": open erasures are not asked for
 	KMSCredentials     string // file or folder that the server reads; "": not examined
 	PhysicalPartitions int
-	Section            string // "": all
-	TenantID           string // of throughput
+	Modules            []plugin.Module // of this program, for its policies
+	Section            string          // "": all
+	TenantID           string          // of throughput
 	LegalEntity        string
 	output
 	Now func() time.Time // nil: the machine's
@@ -103,7 +106,10 @@ type diagnosis struct {
 	Distribution *monitor.Distribution `json:"distribution,omitempty"`
 	Storage      *monitor.Storage      `json:"storage,omitempty"`
 	Delivery     *monitor.Delivery     `json:"delivery,omitempty"`
-	KeyStore     *keyStoreDiagnosis    `json:"key_store,omitempty"` // only when it has a database of its own
+
+	Administration *monitor.Administration `json:"administration,omitempty"`
+
+	KeyStore *keyStoreDiagnosis `json:"key_store,omitempty"` // only when it has a database of its own
 }
 
 // keyStoreDiagnosis is the state of a database without a log.
@@ -239,6 +245,9 @@ func (x *examination) log(ctx context.Context, d *diagnosis) (err error) {
 		func(a monitor.Delivery) []monitor.Finding { return a.Findings(x.now) }); err != nil {
 		return err
 	}
+	if d.Administration, err = examine(x, "administration", func() (monitor.Administration, error) { return m.Administration(ctx) }, x.judgeAdministration); err != nil {
+		return err
+	}
 	if d.Throughput, err = examine(x, "throughput", func() (monitor.Throughput, error) {
 		return m.Throughput(ctx, monitor.ThroughputQuery{TenantID: x.options.TenantID, LegalEntity: x.options.LegalEntity, Now: x.now})
 	}, monitor.Throughput.Findings); err != nil {
@@ -246,6 +255,15 @@ func (x *examination) log(ctx context.Context, d *diagnosis) (err error) {
 	}
 	d.Distribution, err = examine(x, "distribution", func() (monitor.Distribution, error) { return m.Distribution(ctx) }, monitor.Distribution.Findings)
 	return err
+}
+
+// judgeAdministration compares with the policies of this program.
+func (x *examination) judgeAdministration(a monitor.Administration) []monitor.Finding {
+	digest, err := wire.PolicyDigest(x.options.Modules)
+	if err != nil {
+		digest = "" // the modules do not fit together, which the start of a server reports
+	}
+	return a.Findings(digest)
 }
 
 func (x *examination) delivery(ctx context.Context, m *monitor.Monitor) (monitor.Delivery, error) {

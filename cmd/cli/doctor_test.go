@@ -15,7 +15,9 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/kmsd"
 	"github.com/erpbackbone/backbone/adapters/postgres/migrate"
+	"github.com/erpbackbone/backbone/adapters/postgres/monitor"
 	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules"
 	"github.com/erpbackbone/backbone/ports"
@@ -127,6 +129,42 @@ func TestDoctorSection(t *testing.T) {
 	o.Section, o.DSN = "distribution", as(t, "backbone_app", testkit.Database(t, nil, "empty"))
 	_, err = runDoctor(t.Context(), o)
 	require.Equal(t, "store.not_migrated", fault.CodeOf(err))
+}
+
+func TestDoctorOfAdministration(t *testing.T) {
+	t.Parallel()
+	dsn := migratedLog(t)
+	o := doctorOptions{DSN: as(t, "backbone_app", dsn), Section: "administration", PhysicalPartitions: 32, Modules: modules.BuiltIn()}
+	d, _ := doctor(t, o)
+	require.Equal(t, monitor.FindingOK, d.Findings[0].Status)
+	require.Empty(t, d.Administration.ReservedTypes)
+
+	config := configs.Default()
+	config.Database.DSN = configs.DSN(as(t, "backbone_app", dsn))
+	server, err := wire.NewServer(t.Context(), config, wire.Options{Modules: modules.BuiltIn()})
+	require.NoError(t, err)
+	require.NoError(t, server.Close())
+	super, err := pgx.Connect(t.Context(), dsn)
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = super.Close(t.Context()) })
+	for _, statement := range []string{
+		`INSERT INTO backbone.event_types (type, number) VALUES ('intent.guess', 9001), ('crm.lead.won', 9002)`,
+		`INSERT INTO backbone.event_type_registry SELECT 'demo', t.type, 1, 'crm', 'standard', true, '{}', now(), 'p-1' FROM backbone.event_types t WHERE t.number > 9000`,
+	} {
+		_, err = super.Exec(t.Context(), statement)
+		require.NoError(t, err)
+	}
+	d, text := doctor(t, o)
+	require.Len(t, d.Administration.Policies, 1)
+	require.Equal(t, "demo", d.Administration.Policies[0].TenantID)
+	require.Len(t, d.Findings, 1, "the policies are those of this program")
+	require.Contains(t, text, "intent.guess")
+	require.NotContains(t, text, "crm.lead.won")
+
+	o.Modules = nil
+	d, text = doctor(t, o)
+	require.Len(t, d.Findings, 2)
+	require.Contains(t, text, "policies of tenant demo")
 }
 
 // TestDoctorWithoutKeyStore: a key store that cannot be reached keeps

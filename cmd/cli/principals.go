@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/tenancy"
@@ -112,22 +114,36 @@ func enrollCommand(modules []plugin.Module) *cobra.Command {
 	f.StringVar(&o.TrustLevel, "trust-level", "", "trust level of the service's events: "+joinTexts(ports.TrustLevels()))
 	f.BoolVar(&o.Renew, "renew", false, "replace a token that is still good")
 	f.DurationVar(&o.ValidFor, "valid-for", tenancy.TokenLifetime, "how long the token is good, at most a year")
+	f.StringVar(&o.Reason, "reason", "", "why, for the administrative log, without personal data")
 	cmd.MarkFlagsMutuallyExclusive("legal-entity", "all-legal-entities")
 	required(cmd, "tenant", "person")
 	return cmd
 }
 
 func revokeCommand(modules []plugin.Module) *cobra.Command {
-	var path, tenant, person, reason string
+	var path, tenant, person, reason, server, token string
 	cmd := &cobra.Command{
 		Use:   "revoke",
 		Short: "End all access of a person or service",
 		Long: "revoke ends every login of a person or service; their tokens are good no longer, on all nodes within\n" +
 			"seconds. The administrative log keeps the reason, so write no personal data there. To let them in\n" +
-			"again, enroll them.",
-		Example: "  backbone revoke --tenant acme --person p-0002 --reason \"Left the company\"",
-		Args:    cobra.NoArgs,
+			"again, enroll them. An administrator with a token names --server; the operator of the installation\n" +
+			"names --tenant and has its database.",
+		Example: "  backbone revoke --server https://backbone.example.org --person p-0002 --reason \"Left the company\"\n" +
+			"  backbone revoke --tenant acme --person p-0002 --reason \"Left the company\"",
+		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
+			if server != "" {
+				s, err := connect(cmd, server, token, "client.token_missing", false)
+				if err == nil {
+					_, err = s.RevokePrincipal(cmd.Context(), person, client.PrincipalReason{Reason: reason})
+				}
+				if err != nil {
+					return err
+				}
+				_, err = fmt.Fprintf(cmd.OutOrStdout(), "%s has no access any more.\n", person)
+				return err
+			}
 			config, err := configs.Load(path)
 			if err != nil {
 				return err
@@ -149,11 +165,78 @@ func revokeCommand(modules []plugin.Module) *cobra.Command {
 	}
 	f := cmd.Flags()
 	f.StringVar(&path, "config", "", configHelp)
-	f.StringVar(&tenant, "tenant", "", "id of the tenant (required)")
+	f.StringVar(&tenant, "tenant", "", "id of the tenant, without --server")
 	f.StringVar(&person, "person", "", "pseudonymous id of the person or service (required)")
 	f.StringVar(&reason, "reason", "", "why, without personal data (required)")
-	required(cmd, "tenant", "person", "reason")
+	f.StringVar(&server, "server", "", "ask this server as an administrator, instead of opening the database")
+	tokenFlag(cmd, &token)
+	cmd.MarkFlagsOneRequired("server", "tenant")
+	cmd.MarkFlagsMutuallyExclusive("server", "tenant")
+	required(cmd, "person", "reason")
 	return cmd
+}
+
+func reviewCommand() *cobra.Command {
+	var person, reason, version string
+	cmd := &cobra.Command{
+		Use:   "review",
+		Short: "Confirm the rights of a person or service after an access review",
+		Long: "review records in the administrative log that an administrator looked at the rights of a person or\n" +
+			"service and that they stay. With --version, as in \"backbone principals\", the rights must still be\n" +
+			"those that were looked at.",
+		Example: "  backbone review --person p-0002 --version 3 --reason \"Yearly review\"",
+		Args:    cobra.NoArgs,
+	}
+	f := cmd.Flags()
+	f.StringVar(&person, "person", "", "pseudonymous id of the person or service (required)")
+	f.StringVar(&reason, "reason", "", "what was reviewed and why, without personal data (required)")
+	f.StringVar(&version, "version", "", "version that was looked at (default: the rights as they are)")
+	required(cmd, "person", "reason")
+	return serverCommand(cmd, func(ctx context.Context, s *session, _ []string) error {
+		list, err := s.ReviewPrincipal(ctx, person, client.PrincipalReview{Reason: reason, Version: version}, s.keep())
+		return s.principals(list, err)
+	})
+}
+
+func principalsCommand() *cobra.Command {
+	var person string
+	cmd := &cobra.Command{
+		Use:     "principals",
+		Short:   "List persons and services with their rights",
+		Example: "  backbone principals\n  backbone principals --person p-0002",
+		Args:    cobra.NoArgs,
+	}
+	cmd.Flags().StringVar(&person, "person", "", "only this person or service")
+	return serverCommand(cmd, func(ctx context.Context, s *session, _ []string) error {
+		list, err := s.ListPrincipals(ctx, client.ListPrincipalsParams{PersonID: person}, s.keep())
+		return s.principals(list, err)
+	})
+}
+
+func (s *session) principals(list client.PrincipalList, err error) error {
+	if err != nil {
+		return err
+	}
+	return s.print(func(p *page) {
+		p.row("PERSON", "NAME", "KIND", "STATUS", "ROLES", "LEGAL ENTITIES", "EXPIRES", "REVIEWED", "VERSION")
+		day := func(at time.Time) string {
+			if at.IsZero() {
+				return "-"
+			}
+			return at.UTC().Format(time.DateOnly)
+		}
+		for _, x := range list.Principals {
+			entities := "all"
+			if len(x.LegalEntities) > 0 {
+				entities = strings.Join(x.LegalEntities, ",")
+			}
+			reviewed := day(x.ReviewedAt)
+			if x.ReviewedBy != "" {
+				reviewed += " by " + x.ReviewedBy
+			}
+			p.row(x.PersonID, cmp.Or(x.Name, "-"), x.Kind, x.Status, strings.Join(x.Roles, ","), entities, day(x.ExpiresAt), reviewed, x.Version)
+		}
+	})
 }
 
 // lifetime words how long a token is good.
@@ -226,6 +309,7 @@ type enrollOptions struct {
 	Everywhere    bool     // all legal entities, for a known principal too
 	Service       bool
 	ValidFor      time.Duration
+	Reason        string
 	Renew         bool // replace a token that is still valid; without Roles the rights stay
 
 	// Of a service: see ports.Binding.
@@ -258,7 +342,7 @@ func enrollPrincipal(ctx context.Context, config configs.Config, o enrollOptions
 				ResponsiblePerson: o.Responsible, Modules: o.BoundTo, ContractedTypes: o.ContractedTypes, PIIClasses: convertAll[shredding.Class](o.PIIClasses), TrustLevel: ports.TrustLevel(o.TrustLevel),
 			},
 		},
-		Renew: o.Renew, Everywhere: o.Everywhere, KindGiven: o.Service, ValidFor: o.ValidFor,
+		Renew: o.Renew, Everywhere: o.Everywhere, KindGiven: o.Service, ValidFor: o.ValidFor, Reason: o.Reason,
 	})
 	return token, renewed, err
 }

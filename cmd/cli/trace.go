@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -283,12 +284,23 @@ func (t *trace) showProcess(ctx context.Context, id string) error {
 			p.line("%s", strings.TrimRight(fmt.Sprintf("+%s  %s  %s", milliseconds(v.Steps[i].SinceStartMs), e.Type, headline(e)), " "))
 			p.position("     ", e)
 		}
-		p.line("process %s: %d events in %s by %s", v.CorrelationID, len(v.Events), milliseconds(v.ProcessDurationMs), strings.Join(v.ActorsInvolved, ", "))
+		p.line("process %s: %d events in %s by %s", v.CorrelationID, len(v.Events), milliseconds(v.ProcessDurationMs), strings.Join(withNames(v.ActorsInvolved, v.Names), ", "))
 		if about := aboutLine(v.EntitiesInvolved); about != "" {
 			p.line("%s", about)
 		}
 		p.leftOut(v.LeftOut)
 	})
+}
+
+// withNames writes the name of a person after the id, where the server told it.
+func withNames(ids []string, names client.PersonNames) []string {
+	out := slices.Clone(ids)
+	for i, id := range out {
+		if name := names[id]; name != "" {
+			out[i] = fmt.Sprintf("%s (%s)", id, name)
+		}
+	}
+	return out
 }
 
 // maxEntitiesListed bounds the printed entities of a process.

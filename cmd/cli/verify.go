@@ -93,8 +93,7 @@ func verifyCommand() *cobra.Command {
 	f.StringVar(&o.ExportHead, "export-head", "", "write the heads to this file if the log is sound")
 	f.BoolVar(&o.json, "json", false, "print the verdict as JSON")
 	f.StringVar(&server, "server", "", "let this server verify your tenant, instead of reading a database")
-	f.StringVar(&token, "token", os.Getenv("BACKBONE_TOKEN"), "access token for --server (environment BACKBONE_TOKEN)")
-	f.Lookup("token").DefValue = "" // the help must not print the token of the environment
+	tokenFlag(cmd, &token)
 	return cmd
 }
 

@@ -1,30 +1,78 @@
 package wire
 
 import (
+	"cmp"
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"slices"
 
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
+	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/application/administration"
 	eventappend "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/subscriptions"
+	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
 )
 
 // composeAdministration composes the administrative logs and the directory of callers over
-// them. It begins the logs of tenants from before there were any.
-func (a *App) composeAdministration(ctx context.Context, clock ports.Clock) error {
+// them. It begins the logs of tenants from before there were any, and records the policies there,
+// which are nil in tools.
+func (a *App) composeAdministration(ctx context.Context, clock ports.Clock, policy *administration.Policy) error {
 	installation, err := a.Store.Directory.Installation(ctx)
 	if err != nil {
 		return err
 	}
 	a.administration = administration.NewLog(administration.LogConfig{
-		Entities: a.Store.Directory, Streams: a.Store.Events, Writer: administrationWriter{a.appends}, Directory: a.Store.Directory, LogName: installation.LogName, Clock: clock, Logger: a.logger,
+		Entities: a.Store.Directory, Streams: a.Store.Events, Writer: administrationWriter{a.appends}, Directory: a.Store.Directory, LogName: installation.LogName, Clock: clock, Logger: a.logger, Policy: policy,
 		Adoptions: []administration.Adoption{administration.AdoptWebhooks(a.Store.Webhooks.FormerHosts, formerWebhooks(a.Store))},
 	})
 	a.Principals = administration.NewPrincipals(a.administration, a.Store.Audit, a.Store.Events)
 	a.eventTypes.SetLog(a.administration, a.Store.Audit, a.Store.Events, a.Catalog.EventTypes)
 	return a.administration.BeginAll(ctx)
+}
+
+// installs returns the policies that are to be recorded, nil in a tool.
+func (o Options) installs(c *module.Catalog) *administration.Policy {
+	if !o.serves {
+		return nil
+	}
+	return &administration.Policy{SHA256: policyDigest(c), Release: configs.Version}
+}
+
+// PolicyDigest identifies the policies of this program with modules: the access policy, the rules
+// of intents, and the rights of roles.
+func PolicyDigest(modules []plugin.Module) (string, error) {
+	catalog, err := buildCatalog(jsonschema.New(), modules)
+	if err != nil {
+		return "", err
+	}
+	return policyDigest(catalog), nil
+}
+
+func policyDigest(c *module.Catalog) string {
+	all := allPolicies(c)
+	slices.SortFunc(all, func(a, b ports.PolicyModule) int { return cmp.Compare(a.Path, b.Path) })
+	text, _ := json.Marshal(struct { // of texts and sets of texts, which can be encoded
+		Policies []ports.PolicyModule
+		Roles    any
+	}{all, c.RoleRights()})
+	digest := sha256.Sum256(text)
+	return hex.EncodeToString(digest[:])
+}
+
+// allPolicies are the policies of the modules and of the program.
+func allPolicies(c *module.Catalog) []ports.PolicyModule {
+	policies := slices.Clone(c.Policies)
+	for path, source := range configs.Policies() {
+		policies = append(policies, ports.PolicyModule{Path: path, Source: source})
+	}
+	return policies
 }
 
 // bookHeads are the heads of legal entities, for what reads the books of all of them: it has

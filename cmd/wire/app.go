@@ -139,6 +139,7 @@ type Options struct {
 	Logger     *slog.Logger    // nil: silent
 	Audit      io.Writer       // receives the calls of an embedded key server, one JSON line each; nil: they are not recorded
 
+	serves  bool                // a node, whose policies are recorded; not a tool
 	keys    *keyService         // nil: the App refuses personal data, as in tools that need none
 	metrics *prometheus.Metrics // nil in tools, whose metrics are not served
 }
@@ -215,10 +216,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	if a.Catalog, err = buildCatalog(schemas, o.Modules); err != nil {
 		return err
 	}
-	policies := append([]ports.PolicyModule{}, a.Catalog.Policies...)
-	for path, source := range configs.Policies() {
-		policies = append(policies, ports.PolicyModule{Path: path, Source: source})
-	}
+	policies := allPolicies(a.Catalog)
 	engine, err := opa.New(policies, opa.WithData("roles", a.Catalog.RoleRights()), opa.WithCache(a.config.Policy.CachedDecisions, cachedQueries(a.Catalog)...))
 	if err != nil {
 		return fmt.Errorf("policies: %w", err)
@@ -243,7 +241,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	a.appends = eventappend.NewService(eventappend.Config{
 		Preparer: preparer, Appender: a.Store.Appender, Events: a.Store.Events, Idempotency: a.Store.Intents, Clock: clock, IDs: ids, KeyTTL: c.Idempotency.TTL, Fingerprints: a.vault,
 	})
-	if err := a.composeAdministration(ctx, clock); err != nil {
+	if err := a.composeAdministration(ctx, clock, o.installs(a.Catalog)); err != nil {
 		return err
 	}
 	a.Tenancy = tenancy.New(tenancy.Config{
@@ -390,6 +388,9 @@ func (a *App) Run(ctx context.Context) {
 	a.Runner.Run(ctx)
 	running.Wait()
 }
+
+// HasKeys reports whether the node has a key service, without which it stores no personal data.
+func (a *App) HasKeys() bool { return a.personal != nil }
 
 func (a *App) deleteExpiredKeys(ctx context.Context, logFailure func(error)) {
 	tick := time.NewTicker(expiredKeysInterval)

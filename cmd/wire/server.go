@@ -67,7 +67,7 @@ type Server struct {
 // NewServer composes an App and its API, with metrics, and with traces if telemetry.otlp_endpoint
 // is set.
 func NewServer(ctx context.Context, config configs.Config, o Options) (_ *Server, err error) {
-	o.metrics = prometheus.New()
+	o.metrics, o.serves = prometheus.New(), true
 	s := &Server{shutdown: config.HTTP.ShutdownTimeout}
 	parts := httpapi.Config{
 		Metrics: o.metrics, MetricsPage: o.metrics.Handler(), OperatorTenant: config.Projector.OperatorTenant,
@@ -107,7 +107,7 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (_ *Server
 	if err := app.composeVerifications(ctx, system.Clock{}, system.NewIDs()); err != nil {
 		return nil, err
 	}
-	parts.Verifications = app.verifications
+	parts.Verifications, parts.Names = app.verifications, app.Principals
 	parts.Access, parts.Intents, parts.Appends, parts.Streams = app.Tenancy, app.Pipeline, app.appends, app.streams
 	parts.Events, parts.Reports, parts.Entities, parts.Snapshots, parts.Live = app.Query, app.Reports, app.entities, app.snapshots, app.liveParts()
 	parts.Types, parts.Upcaster, parts.Catalog = app.Registry, app.Upcaster, app.Catalog

@@ -63,6 +63,8 @@ grants := {
 	"projections.define": {"admin"},
 	"legal_entities.create": {"admin"},
 	"principals.enroll": {"admin"},
+	"principals.read": {"admin", "auditor"},
+	"principals.names": {"auditor"},
 	"legal_entities.read": everybody,
 	"verifications.run": {"auditor", "admin", "operator"},
 	"verifications.read": {"auditor", "admin", "operator"},

@@ -12,6 +12,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"regexp"
+	"slices"
 	"strings"
 	"time"
 
@@ -101,15 +102,11 @@ func Prefix(name string) string {
 	return p
 }
 
+// ReservedPrefixes lists the prefixes that the product keeps for itself.
+func ReservedPrefixes() []string { return []string{"backbone", "registry", "intent", "pii", "stream"} }
+
 // Reserved reports whether a type name begins with a prefix that the product keeps for itself.
-func Reserved(name string) bool {
-	switch Prefix(name) {
-	case "backbone", "registry", "intent", "pii", "stream":
-		return true
-	default:
-		return false
-	}
-}
+func Reserved(name string) bool { return slices.Contains(ReservedPrefixes(), Prefix(name)) }
 
 // Validate checks what can be checked without looking into the schema; personal
 // data are for CheckPersonal. All findings are returned in one fault.

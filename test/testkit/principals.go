@@ -45,8 +45,29 @@ func (d *Principals) RevokePerson(ctx context.Context, tenantID, personID, _ str
 	return ctx.Err()
 }
 
+// ListPrincipals implements ports.Principals.
+func (d *Principals) ListPrincipals(ctx context.Context, tenantID string) (found []ports.PrincipalStatus, _ error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	for _, p := range d.list {
+		if p.TenantID == tenantID {
+			found = append(found, ports.PrincipalStatus{Principal: p})
+		}
+	}
+	return found, ctx.Err()
+}
+
+// RecordExpiry implements ports.Principals.
+func (d *Principals) RecordExpiry(ctx context.Context, _ ports.Principal) error { return ctx.Err() }
+
+// ReviewPerson implements ports.Principals.
+func (d *Principals) ReviewPerson(ctx context.Context, tenantID, personID string, _ event.Version, _ string, _ event.Actor) error {
+	_, err := d.PrincipalByPerson(ctx, tenantID, personID)
+	return err
+}
+
 // SavePrincipal implements ports.Principals.
-func (d *Principals) SavePrincipal(ctx context.Context, p ports.Principal, _ event.Actor) error {
+func (d *Principals) SavePrincipal(ctx context.Context, p ports.Principal, _ string, _ event.Actor) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.list = slices.DeleteFunc(d.list, func(o ports.Principal) bool { return o.TenantID == p.TenantID && o.PrincipalID == p.PrincipalID })

@@ -268,6 +268,49 @@ func (q *Queries) ListHorizonHolders(ctx context.Context, db DBTX) ([]ListHorizo
 	return items, nil
 }
 
+const ListInstalledPolicies = `-- name: ListInstalledPolicies :many
+SELECT DISTINCT ON (e.tenant_id) e.tenant_id, coalesce(p.payload #>> '{data,sha256}', '')::text AS sha256,
+       coalesce(p.payload #>> '{data,release}', '')::text AS release, e.recorded_at
+FROM backbone.events e
+JOIN backbone.event_payloads p ON p.partition_id = e.partition_id AND p.sequence = e.sequence
+WHERE e.type = 'backbone.policy.installed'
+ORDER BY e.tenant_id, e.sequence DESC
+LIMIT 1000
+`
+
+type ListInstalledPoliciesRow struct {
+	TenantID   string
+	Sha256     string
+	Release    string
+	RecordedAt time.Time
+}
+
+// The policies that each tenant's log recorded last.
+func (q *Queries) ListInstalledPolicies(ctx context.Context, db DBTX) ([]ListInstalledPoliciesRow, error) {
+	rows, err := db.Query(ctx, ListInstalledPolicies)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListInstalledPoliciesRow
+	for rows.Next() {
+		var i ListInstalledPoliciesRow
+		if err := rows.Scan(
+			&i.TenantID,
+			&i.Sha256,
+			&i.Release,
+			&i.RecordedAt,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ListKeyKinds = `-- name: ListKeyKinds :many
 SELECT (CASE split_part(v.key, ':', 1)
             WHEN 'entity' THEN 'entity ' || split_part(v.key, ':', 2)
@@ -472,6 +515,40 @@ func (q *Queries) ListProjectionLags(ctx context.Context, db DBTX) ([]ListProjec
 			&i.Head,
 			&i.WaitingSince,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListReservedTypes = `-- name: ListReservedTypes :many
+SELECT DISTINCT t.tenant_id, t.type
+FROM backbone.event_type_registry t
+WHERE t.tenant_id <> '' AND split_part(t.type, '.', 1) = ANY($1::text[])
+ORDER BY 1, 2
+LIMIT 100
+`
+
+type ListReservedTypesRow struct {
+	TenantID string
+	Type     string
+}
+
+// Types that tenants registered, before this was refused, under prefixes of the product.
+func (q *Queries) ListReservedTypes(ctx context.Context, db DBTX, prefixes []string) ([]ListReservedTypesRow, error) {
+	rows, err := db.Query(ctx, ListReservedTypes, prefixes)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListReservedTypesRow
+	for rows.Next() {
+		var i ListReservedTypesRow
+		if err := rows.Scan(&i.TenantID, &i.Type); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

@@ -221,3 +221,21 @@ CROSS JOIN LATERAL (
     ORDER BY i.created_at, i.id
     LIMIT @page_size::int
 ) w;
+
+-- name: ListReservedTypes :many
+-- Types that tenants registered, before this was refused, under prefixes of the product.
+SELECT DISTINCT t.tenant_id, t.type
+FROM backbone.event_type_registry t
+WHERE t.tenant_id <> '' AND split_part(t.type, '.', 1) = ANY(@prefixes::text[])
+ORDER BY 1, 2
+LIMIT 100;
+
+-- name: ListInstalledPolicies :many
+-- The policies that each tenant's log recorded last.
+SELECT DISTINCT ON (e.tenant_id) e.tenant_id, coalesce(p.payload #>> '{data,sha256}', '')::text AS sha256,
+       coalesce(p.payload #>> '{data,release}', '')::text AS release, e.recorded_at
+FROM backbone.events e
+JOIN backbone.event_payloads p ON p.partition_id = e.partition_id AND p.sequence = e.sequence
+WHERE e.type = 'backbone.policy.installed'
+ORDER BY e.tenant_id, e.sequence DESC
+LIMIT 1000;

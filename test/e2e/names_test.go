@@ -1,0 +1,62 @@
+package e2e
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// TestNamesOfPersons enrolls a person with a name. Auditors see it, no other caller and no table
+// does, and it goes with an erasure of the person, whose access stays.
+func TestNamesOfPersons(t *testing.T) {
+	t.Parallel()
+	i := install(t, "BACKBONE_VAULT_KEY_LIFE=1s")
+	_, anonymous := i.serve(t)
+	admin := anonymous.as(i.admin)
+	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"France","time_zone":"Europe/Paris"}`))
+	auditor := anonymous.as(i.enroll(t, "p-auditor", "auditor"))
+	officer, second := anonymous.as(i.enroll(t, "p-0002", "compliance")), anonymous.as(i.enroll(t, "p-0003", "compliance_approver"))
+	var made struct {
+		Token string `json:"token"`
+	}
+	require.NoError(t, admin.want(201, &made, "POST", "/api/admin/principals", `{"person_id":"p-nadia","name":"Nadia Approver","kind":"person","roles":["ap_clerk"],"reason":"joined"}`))
+	require.NoError(t, admin.want(400, nil, "POST", "/api/admin/principals", `{"person_id":"s-x","name":"Nadia","kind":"service","roles":["importer"],"modules":["ap"],"responsible_person":"p-nadia"}`))
+	nameFor := func(c client) string {
+		t.Helper()
+		var list struct {
+			Principals []struct {
+				Name string `json:"name"`
+			} `json:"principals"`
+		}
+		require.NoError(t, c.want(200, &list, "GET", "/api/admin/principals?person_id=p-nadia", ""))
+		require.Len(t, list.Principals, 1)
+		return list.Principals[0].Name
+	}
+	require.Equal(t, "Nadia Approver", nameFor(auditor))
+	require.Empty(t, nameFor(admin))
+	stored, err := auditor.do("GET", "/api/events?legal_entity=_ADMIN&stream_type=type&stream_id=backbone.principal.named", "")
+	require.NoError(t, err)
+	require.Equal(t, 200, stored.status, string(stored.body))
+	require.NotContains(t, string(stored.body), "Nadia", "an auditor reads no personal values of events")
+
+	var request struct {
+		ID            string   `json:"id"`
+		Status        string   `json:"status"`
+		LegalEntities []string `json:"legal_entities"`
+	}
+	require.NoError(t, officer.want(201, &request, "POST", "/api/erasure-requests", `{"subject":"person:p-nadia","basis":"gdpr_art_17","reason":"Letter of March"}`))
+	require.Contains(t, request.LegalEntities, "_ADMIN")
+	require.NoError(t, second.want(200, nil, "POST", "/api/erasure-requests/"+request.ID+"/approve", `{}`))
+	testkit.Eventually(t, erasureTime, func() bool {
+		require.NoError(t, officer.want(200, &request, "GET", "/api/erasure-requests/"+request.ID, ""))
+		return request.Status == "completed"
+	}, "the erasure is completed")
+	testkit.Eventually(t, endTime, func() bool { return nameFor(auditor) == "" }, "the name is gone")
+	require.NoError(t, anonymous.as(made.Token).want(200, nil, "GET", "/api/event-types", ""), "access does not depend on the name")
+	require.NoError(t, admin.want(410, nil, "POST", "/api/admin/principals", `{"person_id":"p-nadia","name":"Nadia Approver","kind":"person","renew":true}`))
+	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/principals", `{"person_id":"p-nadia","kind":"person","renew":true}`))
+	verdict := command(t, i.env, "verify")
+	require.Zero(t, verdict.code, verdict)
+}
