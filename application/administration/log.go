@@ -48,6 +48,7 @@ var _ ports.AdministrativeLog = (*Log)(nil)
 type Streams interface {
 	StreamStatus(ctx context.Context, p event.PartitionID, s event.StreamID) (ports.StreamStatus, error)
 	EventsOfStream(ctx context.Context, p event.PartitionID, s event.StreamID, from event.Version, limit int) ([]event.Recorded, error)
+	Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error)
 }
 
 // FormerDirectory lists principals from before there were administrative logs.

@@ -17,6 +17,10 @@ type comparison interface {
 }
 
 // comparisons are those of one run over an administrative log.
-func comparisons() []comparison {
-	return []comparison{legalEntities{}}
+func comparisons(r *run) []comparison {
+	all := []comparison{legalEntities{}, newRedactionRequests()}
+	if r.keyStore != nil {
+		all = append(all, newErasures(r.keyStore), holds{keys: r.keyStore, placed: map[event.ID]*hold{}}, newEpochs(r.keyStore))
+	}
+	return all
 }

@@ -213,6 +213,14 @@ func (v *verdict) database(ctx context.Context, o verifyOptions, show *progress,
 	if v.registries, err = verify.Registries(ctx, store.Registry, options...); err != nil {
 		return err
 	}
+	keys, err := wire.OpenKeyStoreAudit(ctx, o.Config)
+	if err != nil {
+		return err
+	}
+	if keys != nil {
+		defer keys.Close()
+		options = append(options, verify.WithKeyStore(keys))
+	}
 	if v.reports, err = verify.Run(ctx, store.Chains(), o.Tenant, o.LegalEntities, onProgress, options...); err != nil {
 		return err
 	}
