@@ -10,8 +10,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// The events of holds come before their rows: no state of a row could refuse them. The row
-// follows the events, whoever reads them first.
+// The events of holds come before their rows: no state of a row could refuse them. The call
+// brings the row to what the log says, or the worker does.
 
 func holdStream(id event.ID) event.StreamID {
 	return event.StreamID{Type: shredding.HoldStream, ID: id.String()}
