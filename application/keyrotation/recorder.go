@@ -2,6 +2,7 @@ package keyrotation
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"strconv"
@@ -89,15 +90,19 @@ func (r *Recorder) Record(ctx context.Context) error {
 			return err
 		}
 	}
+	var failures []error
 	for _, k := range keks {
-		if id := (epochID{k.TenantID, k.Epoch}); r.known[id] != k.State {
-			if err := r.record(ctx, k); err != nil {
-				return err
-			}
-			r.known[id] = k.State
+		id := epochID{k.TenantID, k.Epoch}
+		if r.known[id] == k.State {
+			continue
 		}
+		if err := r.record(ctx, k); err != nil {
+			failures = append(failures, err)
+			continue
+		}
+		r.known[id] = k.State
 	}
-	return nil
+	return errors.Join(failures...)
 }
 
 // adopt records the epochs that an earlier release made.
