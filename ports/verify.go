@@ -102,7 +102,7 @@ const (
 	ClassesDiffer        ContradictionKind = "classes_differ"        // the classes that a request fences are not those that were decided
 	FenceMissing         ContradictionKind = "fence_missing"         // of a request that has set it
 	FenceUnexplained     ContradictionKind = "fence_unexplained"     // by no request and no receipt
-	KeyRowMissing        ContradictionKind = "key_row_missing"       // of a key that a receipt names
+	KeyRowMissing        ContradictionKind = "key_row_missing"       // of a key that an erasure destroyed
 	DestroyedUnexplained ContradictionKind = "destroyed_unexplained" // a key is destroyed, and no receipt names it
 	KeyWithoutVersion    ContradictionKind = "key_without_version"   // a live key lacks its active version
 	ForeignTenant        ContradictionKind = "foreign_tenant"        // a key in the tenant's partition is another tenant's

@@ -43,12 +43,6 @@ func (k *ErasureRegister) ErasureJournal(_ context.Context, tenantID string) ([]
 func (k *ErasureRegister) Contradictions(_ context.Context, tenantID string, partitions []event.PartitionID) (out []ports.Contradiction, _ error) {
 	k.mu.RLock()
 	defer k.mu.RUnlock()
-	named := map[string]bool{} // references of the keys that receipts name
-	for _, r := range k.receipts {
-		for _, key := range r.destruction.Keys {
-			named[key.Reference] = true
-		}
-	}
 	for _, e := range k.requests {
 		if e.TenantID != tenantID || !e.State.Fences() {
 			continue
@@ -60,7 +54,7 @@ func (k *ErasureRegister) Contradictions(_ context.Context, tenantID string, par
 		}
 	}
 	for id, key := range k.subjects {
-		if slices.Contains(partitions, id.Partition) && key.State == shredding.KeyDestroyed && !named[key.Reference] {
+		if slices.Contains(partitions, id.Partition) && key.State == shredding.KeyDestroyed && (k.fences[id] == nil || k.fences[id].lifted) {
 			out = append(out, ports.Contradiction{Problem: ports.DestroyedUnexplained, About: key.Reference})
 		}
 	}

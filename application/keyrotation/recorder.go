@@ -16,7 +16,7 @@ import (
 
 // recordInterval is how long a change of an epoch waits for its event at most. Rotations run on
 // any node and on the command line, which has no log to append to.
-const recordInterval = time.Minute
+const recordInterval = 2 * time.Second
 
 // recordedState is a state of a KEK and the type of the event that records it.
 type recordedState struct {

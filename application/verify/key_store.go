@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -126,7 +127,7 @@ var problems = map[ports.ContradictionKind]string{
 	ports.ClassesDiffer:        "request %s fences other classes than were decided",
 	ports.FenceMissing:         "a fence of request %s is missing or lifted",
 	ports.FenceUnexplained:     "there is a fence of %s, which is no request or receipt that fences",
-	ports.KeyRowMissing:        "a key that receipt %s names has no row",
+	ports.KeyRowMissing:        "a key that receipt %s destroyed has no row",
 	ports.DestroyedUnexplained: "key %s is destroyed, and no receipt names it",
 	ports.KeyWithoutVersion:    "the live key %s lacks its active version",
 	ports.ForeignTenant:        "key %s is in a partition of another tenant",
@@ -201,9 +202,10 @@ func (x holds) compare(ctx context.Context, c *chain, store Store) error {
 	for _, le := range entities {
 		codes[le.Partition] = le.Code
 	}
+	stored := map[event.ID]bool{}
 	for _, row := range rows {
+		stored[row.ID] = true
 		h := x.placed[row.ID]
-		delete(x.placed, row.ID)
 		switch {
 		case h == nil && row.ReleasedAt.IsZero(): // one that was lifted has no effect
 			c.add(HoldMismatch, 0, fmt.Sprintf("no event placed hold %s", row.ID))
@@ -211,8 +213,8 @@ func (x holds) compare(ctx context.Context, c *chain, store Store) error {
 			c.add(HoldMismatch, h.sequence, fmt.Sprintf("the row of hold %s is not as it was placed or lifted", row.ID))
 		}
 	}
-	for _, h := range slices.SortedFunc(maps.Values(x.placed), func(a, b *hold) int { return int(a.sequence) - int(b.sequence) }) {
-		if !h.late {
+	for _, h := range slices.SortedFunc(maps.Values(x.placed), func(a, b *hold) int { return cmp.Compare(a.sequence, b.sequence) }) {
+		if !h.late && !stored[h.HoldID] {
 			c.add(HoldMismatch, h.sequence, fmt.Sprintf("hold %s was placed and has no row; the server stores it again within an hour", h.HoldID))
 		}
 	}
@@ -268,18 +270,19 @@ func (x epochs) compare(ctx context.Context, c *chain, store Store) error {
 	if err := c.noteLatest(ctx, store, x); err != nil {
 		return err
 	}
+	stored := map[uint32]bool{}
 	for _, row := range rows {
 		r, found := x.last[row.Epoch]
-		delete(x.last, row.Epoch)
+		stored[row.Epoch] = true
 		switch {
 		case !found && *x.adopted:
-			c.add(KeyEpochMismatch, 0, fmt.Sprintf("no event created epoch %d; one that was cut off is recorded by the next rotation", row.Epoch))
+			c.add(KeyEpochMismatch, 0, fmt.Sprintf("no event created epoch %d; a running server records it within seconds", row.Epoch))
 		case found && r.sequence <= c.report.Head && (r.State != string(row.State) || r.KeyID != row.KeyID):
-			c.add(KeyEpochMismatch, r.sequence, fmt.Sprintf("epoch %d is %s, and was recorded as %s; a rotation that was cut off goes on with the next one", row.Epoch, row.State, r.State))
+			c.add(KeyEpochMismatch, r.sequence, fmt.Sprintf("epoch %d is %s, and was recorded as %s; a running server records what a rotation has changed within seconds", row.Epoch, row.State, r.State))
 		}
 	}
 	for _, epoch := range slices.Sorted(maps.Keys(x.last)) {
-		if x.last[epoch].sequence <= c.report.Head {
+		if !stored[epoch] && x.last[epoch].sequence <= c.report.Head {
 			c.add(KeyEpochMismatch, x.last[epoch].sequence, fmt.Sprintf("epoch %d was recorded and has no row", epoch))
 		}
 	}

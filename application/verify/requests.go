@@ -62,6 +62,9 @@ func (r *requests) note(c *chain, e *event.Recorded) {
 		c.add(AnnouncementUnreadable, e.Sequence, "the event of a request cannot be read")
 		return
 	}
+	if known := r.moves[e.Stream.ID]; len(known) > 0 && known[len(known)-1].sequence >= e.Sequence {
+		return // noted when the rows were compared before
+	}
 	r.moves[e.Stream.ID] = append(r.moves[e.Stream.ID], move)
 }
 

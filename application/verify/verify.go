@@ -39,6 +39,13 @@ type run struct {
 	reference *reference // nil: none
 	progress  Progress   // may be nil
 	keyStore  KeyStore   // nil: not compared
+	settle    int        // how often what differs is compared again, a second apart
+}
+
+// Settle compares again, up to a number of times and a second apart, where a row and its event
+// differ that a server may be writing.
+func Settle(times int) Option {
+	return func(r *run) { r.settle = times }
 }
 
 // KeyStore reads the rows of the key store that are compared with administrative logs.

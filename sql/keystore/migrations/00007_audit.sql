@@ -51,7 +51,7 @@ AS $$
 BEGIN
     RETURN QUERY
     WITH named AS MATERIALIZED ( -- the keys that receipts name
-        SELECT e.number, e.tenant_id, e.request_id, k.key ->> 'reference' AS reference, (k.key ->> 'partition')::integer AS partition_id, (k.key ->> 'class')::smallint AS class
+        SELECT e.request_id, (k.key ->> 'partition')::integer AS partition_id, (k.key ->> 'class')::smallint AS class
         FROM keystore.erasure_receipts e CROSS JOIN json_array_elements(e.keys) AS k (key)
     )
     -- The classes of the fences are those that were decided.
@@ -81,17 +81,19 @@ BEGIN
       AND NOT EXISTS (
           SELECT FROM named n WHERE n.request_id = f.request_id AND n.partition_id = f.partition_id AND n.class = f.class)
     UNION ALL
-    SELECT 'key_row_missing', n.number::text
-    FROM named n
-    WHERE n.tenant_id = for_tenant_id
+    SELECT 'key_row_missing', l.receipt::text
+    FROM keystore.pii_deletion_log l CROSS JOIN unnest(l.partitions) AS p (partition_id) CROSS JOIN unnest(l.erased_classes) AS c (class)
+    WHERE l.tenant_id = for_tenant_id AND l.state IN ('destroyed', 'receipted', 'announced', 'evicted', 'rebuilt', 'verified', 'completed')
       AND NOT EXISTS (
-          SELECT FROM keystore.data_subjects d WHERE d.key_ref::text = n.reference AND d.partition_id = n.partition_id AND d.class = n.class)
+          SELECT FROM keystore.data_subjects d WHERE d.partition_id = p.partition_id AND d.subject_id = l.subject_id AND d.class = c.class)
     UNION ALL
-    -- Only an erasure destroys a key.
+    -- Only an erasure destroys a key, and it leaves the fence. A replay may have made the row again.
     SELECT 'destroyed_unexplained', d.key_ref::text
     FROM keystore.data_subjects d
     WHERE d.partition_id = ANY (for_partitions) AND d.state = 'destroyed'
-      AND NOT EXISTS (SELECT FROM named n WHERE n.tenant_id = d.tenant_id AND n.reference = d.key_ref::text)
+      AND NOT EXISTS (
+          SELECT FROM keystore.subject_fences f JOIN named n ON n.request_id = f.request_id AND n.partition_id = f.partition_id AND n.class = f.class
+          WHERE f.partition_id = d.partition_id AND f.subject_id = d.subject_id AND f.class = d.class AND f.lifted_at IS NULL)
     UNION ALL
     SELECT 'key_without_version', d.key_ref::text
     FROM keystore.data_subjects d
