@@ -18,6 +18,8 @@ type AdministrativeLog interface {
 	RecordRevision(ctx context.Context, tenantID string, actor event.Actor, r Revision) error
 	// Revisions returns the events of a stream, the first one first.
 	Revisions(ctx context.Context, tenantID string, stream event.StreamID) ([]event.Recorded, error)
+	// EventsOfTypes returns the events of some types, the first one first.
+	EventsOfTypes(ctx context.Context, tenantID string, types ...string) ([]event.Recorded, error)
 	// AdoptRevisions records what an earlier release stored about a concern, such as "erasures",
 	// once for each tenant. It returns the sequence of the event that ended this: what is
 	// recorded before it was adopted.

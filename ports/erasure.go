@@ -131,13 +131,11 @@ type LegalHold struct {
 // another process moved the request), erasure.move_refused, erasure.same_person,
 // erasure.held (FailedPrecondition).
 type ErasureRegister interface {
-	ErasureReceipts
+	KeyStoreAudit
 	// AddErasure stores a request as requested. erasure.duplicate (Conflict, with the
 	// id of the open one) if one for the same subject is under way.
 	AddErasure(ctx context.Context, r ErasureRequest) error
 	Erasure(ctx context.Context, tenantID string, id event.ID) (ErasureRequest, error)
-	// Erasures lists a tenant's requests, newest first; tenant "" lists all tenants'.
-	Erasures(ctx context.Context, tenantID string, states []shredding.ErasureState, limit int) ([]ErasureRequest, error)
 	// ErasureSteps reads the journal of a request, in the order in which its states were
 	// reached; one that went back has states twice. Nothing for an unknown request.
 	ErasureSteps(ctx context.Context, tenantID string, id event.ID) ([]ErasureStep, error)

@@ -101,8 +101,6 @@ type Redactions interface {
 	// AddRedaction stores a request as previewed; its times are the database's.
 	AddRedaction(ctx context.Context, r RedactionRequest) (RedactionRequest, error)
 	RedactionRequest(ctx context.Context, tenantID string, id event.ID) (RedactionRequest, error)
-	// RedactionRequests lists a tenant's requests, newest first; no states are all.
-	RedactionRequests(ctx context.Context, tenantID string, states []shredding.RedactionState, limit int) ([]RedactionRequest, error)
 	// RedactionWork lists the requests of all tenants that have a step to run, oldest first.
 	RedactionWork(ctx context.Context, limit int) ([]RedactionRequest, error)
 	// MoveRedaction stores the request at its next state, if its revision is still
@@ -118,8 +116,11 @@ type Redactions interface {
 	RedactPayload(ctx context.Context, r RedactionRequest, to RedactedPayload) (Redaction, error)
 }
 
-// RedactionReader lists redactions.
+// RedactionReader lists redactions and their requests.
 type RedactionReader interface {
+	// RedactionRequests lists a tenant's requests, newest first; no states are all. A limit of 0
+	// is no limit.
+	RedactionRequests(ctx context.Context, tenantID string, states []shredding.RedactionState, limit int) ([]RedactionRequest, error)
 	// Redactions lists a partition's redactions with their requests, oldest first.
 	Redactions(ctx context.Context, p event.PartitionID) ([]Redaction, error)
 }

@@ -5,6 +5,7 @@ import (
 	"iter"
 
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
 // PersonalRow says that an event holds values sealed with a key of a person.
@@ -77,3 +78,54 @@ type StreamRowWithEnds struct {
 	MetadataEventType     string // of the event at MetadataVersion
 	ReadableEventType     string // of the event at ReadableFrom
 }
+
+// KeyStoreAudit reads the rows of the key store that verification compares with the
+// administrative log of a tenant.
+type KeyStoreAudit interface {
+	ErasureReceipts
+	// Erasures lists a tenant's requests, newest first; tenant "" lists all tenants'. No states
+	// are all, and a limit of 0 is no limit.
+	Erasures(ctx context.Context, tenantID string, states []shredding.ErasureState, limit int) ([]ErasureRequest, error)
+	// AllHolds lists a tenant's holds, also those that were lifted.
+	AllHolds(ctx context.Context, tenantID string) ([]LegalHold, error)
+	// ErasureJournal lists the steps and approvals of a tenant's requests, by request and
+	// revision.
+	ErasureJournal(ctx context.Context, tenantID string) ([]ErasureJournalEntry, error)
+	// Contradictions lists what contradicts the tenant's requests and receipts in its partitions:
+	// fences, keys, and the numbers of receipts.
+	Contradictions(ctx context.Context, tenantID string, partitions []event.PartitionID) ([]Contradiction, error)
+}
+
+// ErasureJournalEntry is what the key store has about one revision of a request.
+type ErasureJournalEntry struct {
+	RequestID event.ID
+	Revision  int
+	State     shredding.ErasureState // that was reached; "": the step is missing
+	Person    string                 // who moved it; "": the worker
+
+	// Of the approval; "" if there is none.
+	Requester, Approver string
+	Scope               event.Hash
+}
+
+// Contradiction is a row of the key store that contradicts others.
+type Contradiction struct {
+	Problem ContradictionKind
+	About   string // names the row: id of a request, reference of a key, or number of a receipt
+}
+
+// ContradictionKind is a kind of Contradiction.
+type ContradictionKind string
+
+// The kinds.
+const (
+	ClassesDiffer        ContradictionKind = "classes_differ"        // the classes that a request fences are not those that were decided
+	FenceMissing         ContradictionKind = "fence_missing"         // of a request that has set it
+	FenceUnexplained     ContradictionKind = "fence_unexplained"     // by no request and no receipt
+	KeyRowMissing        ContradictionKind = "key_row_missing"       // of a key that an erasure destroyed
+	DestroyedUnexplained ContradictionKind = "destroyed_unexplained" // a key is destroyed, and no receipt names it
+	KeyWithoutVersion    ContradictionKind = "key_without_version"   // a live key lacks its active version
+	ForeignTenant        ContradictionKind = "foreign_tenant"        // a key in the tenant's partition is another tenant's
+	ReceiptNumber        ContradictionKind = "receipt_number"        // the receipt before it is missing
+	GenerationSetBack    ContradictionKind = "generation_set_back"   // the store's generation is before that of a receipt
+)

@@ -25,7 +25,13 @@ type erasure struct {
 	ports.ErasureRequest
 	approvalStored time.Time
 	fencedClasses  []shredding.KeyClass
-	steps          []ports.ErasureStep
+	steps          []erasureStep
+}
+
+type erasureStep struct {
+	ports.ErasureStep
+	person string     // who moved it; "": the worker
+	scope  event.Hash // that was approved
 }
 
 type receipt struct {
@@ -81,7 +87,11 @@ func change[T any](k *keyState, id event.ID, f func(e *erasure) (T, error)) (out
 }
 
 func (k *keyState) enterState(e *erasure, s shredding.ErasureState) ports.ErasureRequest {
-	e.steps = append(e.steps, ports.ErasureStep{State: s, At: k.now(), Attempts: e.Attempts})
+	step := erasureStep{ErasureStep: ports.ErasureStep{State: s, At: k.now(), Attempts: e.Attempts}, person: e.EndedBy}
+	if s == shredding.ErasureApproved {
+		step.person, step.scope = e.ApprovedBy, e.Scope
+	}
+	e.steps = append(e.steps, step)
 	e.State, e.Attempts, e.LastError, e.UpdatedAt = s, 0, "", k.now()
 	e.Revision++
 	return e.copy()
@@ -103,7 +113,7 @@ func (k *ErasureRegister) AddErasure(_ context.Context, r ports.ErasureRequest) 
 		}
 	}
 	r.State, r.Revision, r.UpdatedAt = shredding.ErasureRequested, 1, k.now()
-	e := &erasure{ErasureRequest: r, steps: []ports.ErasureStep{{State: r.State, At: r.UpdatedAt}}}
+	e := &erasure{ErasureRequest: r, steps: []erasureStep{{ErasureStep: ports.ErasureStep{State: r.State, At: r.UpdatedAt}, person: r.RequestedBy}}}
 	e.ErasureRequest = e.copy()
 	k.requests = append(k.requests, e)
 	return nil
@@ -159,7 +169,11 @@ func (k *ErasureRegister) ErasureSteps(_ context.Context, tenantID string, id ev
 	if err != nil || tenantID != "" && e.TenantID != tenantID {
 		return []ports.ErasureStep{}, nil
 	}
-	return slices.Clone(e.steps), nil
+	out := make([]ports.ErasureStep, len(e.steps))
+	for i, s := range e.steps {
+		out[i] = s.ErasureStep
+	}
+	return out, nil
 }
 
 // MoveErasure implements ports.ErasureRegister.

@@ -140,6 +140,11 @@ func (r *Redactions) RedactionRequests(ctx context.Context, tenantID string, sta
 	}, func(a, b *ports.RedactionRequest) int { return byRequestTime(b, a) }, limit)
 }
 
+// RedactionRequests implements ports.RedactionReader.
+func (s *Audit) RedactionRequests(ctx context.Context, tenantID string, states []shredding.RedactionState, limit int) ([]ports.RedactionRequest, error) {
+	return (&Redactions{s.state}).RedactionRequests(ctx, tenantID, states, limit)
+}
+
 // RedactionWork implements ports.Redactions.
 func (r *Redactions) RedactionWork(ctx context.Context, limit int) ([]ports.RedactionRequest, error) {
 	return r.list(ctx, func(q *ports.RedactionRequest) bool {

@@ -50,7 +50,6 @@ func registerKeyEpochs(r *module.Registrar) {
 		{"draining", "drained", "A rotation wraps the keys of this epoch with the next one."},
 		{"deleting", "ended", "No key of a person is wrapped with the key of this epoch any more. The key service deletes it."},
 		{"deleted", "deleted", "The key service has deleted the key of this epoch. No backup can undo the erasures that its successor covers."},
-		{"deleting", "restored", "Keys were restored from an export, which changed the state of this epoch."},
 	} {
 		r.EventType(builtin(shredding.EpochStream+"."+e.name, e.description, epochSchema, strings.Replace(epochExample, "active", e.state, 1)))
 	}
@@ -107,9 +106,10 @@ func redactionExample(state string) string {
 const holdSchema = `{
   "type": "object",
   "additionalProperties": false,
-  "required": ["hold_id", "subject", "reason", "placed_by", "placed_at"],
+  "required": ["hold_id", "revision", "subject", "reason", "placed_by", "placed_at"],
   "properties": {
     "hold_id": {"type": "string", "pattern": "^[0-9A-HJKMNP-TV-Z]{26}$"},
+    "revision": {"type": "integer", "minimum": 1},
     "subject": {"type": "string", "maxLength": 128, "description": "canonical type:id, a pseudonym"},
     "legal_entity": {"type": "string", "maxLength": 32, "description": "absent: all of the tenant"},
     "reason": {"type": "string", "minLength": 1, "maxLength": 1000, "description": "no personal data"},
@@ -119,20 +119,21 @@ const holdSchema = `{
   }
 }`
 
-const holdExample = `{"hold_id":"01JQ8E6Z6G3V5T8C9N2M4K7R1P","subject":"employee:E-1","legal_entity":"USMF","reason":"proceedings 4 O 112/26","placed_by":"p-0002","placed_at":"2026-03-31T10:00:00Z","until":"2027-12-31"}`
+const holdExample = `{"hold_id":"01JQ8E6Z6G3V5T8C9N2M4K7R1P","revision":1,"subject":"employee:E-1","legal_entity":"USMF","reason":"proceedings 4 O 112/26","placed_by":"p-0002","placed_at":"2026-03-31T10:00:00Z","until":"2027-12-31"}`
 
 const holdLiftedSchema = `{
   "type": "object",
   "additionalProperties": false,
-  "required": ["hold_id", "lifted_by", "lifted_at"],
+  "required": ["hold_id", "revision", "lifted_by", "lifted_at"],
   "properties": {
     "hold_id": {"type": "string", "pattern": "^[0-9A-HJKMNP-TV-Z]{26}$"},
+    "revision": {"type": "integer", "minimum": 1},
     "lifted_by": {"type": "string", "maxLength": 512, "description": "person id"},
     "lifted_at": {"type": "string", "format": "date-time"}
   }
 }`
 
-const holdLiftedExample = `{"hold_id":"01JQ8E6Z6G3V5T8C9N2M4K7R1P","lifted_by":"p-0003","lifted_at":"2026-05-04T08:30:00Z"}`
+const holdLiftedExample = `{"hold_id":"01JQ8E6Z6G3V5T8C9N2M4K7R1P","revision":2,"lifted_by":"p-0003","lifted_at":"2026-05-04T08:30:00Z"}`
 
 const epochSchema = `{
   "type": "object",

@@ -26,6 +26,21 @@ func (l *Log) Revisions(ctx context.Context, tenantID string, stream event.Strea
 	return l.streams.EventsOfStream(ctx, log.Partition, stream, 1, maxRevisions)
 }
 
+// EventsOfTypes implements ports.AdministrativeLog.
+func (l *Log) EventsOfTypes(ctx context.Context, tenantID string, types ...string) (all []event.Recorded, err error) {
+	log, err := l.Of(ctx, tenantID)
+	if err != nil {
+		return nil, err
+	}
+	for q := (ports.EventQuery{Partition: log.Partition, Types: types, Limit: pageEvents}); ; q.After = all[len(all)-1].Sequence {
+		page, err := l.streams.Events(ctx, q)
+		all = append(all, page...)
+		if err != nil || len(page) < pageEvents {
+			return all, err
+		}
+	}
+}
+
 // RecordRevision implements ports.AdministrativeLog. Of several nodes that record the same
 // revision one does: the version of the stream settles it.
 func (l *Log) RecordRevision(ctx context.Context, tenantID string, actor event.Actor, r ports.Revision) error {

@@ -227,9 +227,12 @@ func runWithFault(t *testing.T, failAt int, kill bool) []string {
 	b.appendEvents(t, b.de, contactedType, "E-1", 2)
 	b.appendEvents(t, b.us, contactedType, "E-1", 1)
 	s := b.createApprovedRequest(t)
-	x := &faultInjector{failAt: failAt, kill: kill, written: map[string]map[string]bool{}}
+	x := &faultInjector{kill: kill, written: map[string]map[string]bool{}}
+	worker := testkit.Must(erasure.NewWorker(withFaults(b.config, x)))
+	worker.FollowUp(t.Context()) // whose failures are not those of a request
+	x.points, x.failAt = nil, failAt
 	var running sync.WaitGroup
-	running.Go(func() { testkit.Must(erasure.NewWorker(withFaults(b.config, x))).RunOnce(t.Context()) })
+	running.Go(func() { worker.RunOnce(t.Context()) })
 	running.Wait()
 	point := "no fault"
 	if failAt > 0 {

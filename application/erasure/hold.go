@@ -3,6 +3,7 @@ package erasure
 import (
 	"context"
 
+	"github.com/erpbackbone/backbone/application/requests"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -47,6 +48,9 @@ func (s *Service) PlaceHold(ctx context.Context, principal ports.Principal, n Ne
 	if all {
 		partitions = []event.PartitionID{0}
 	}
+	if err := s.config.adoptHolds(ctx, principal.TenantID, dir); err != nil {
+		return nil, err
+	}
 	now := s.config.now()
 	var out []Hold
 	for _, p := range partitions {
@@ -54,7 +58,10 @@ func (s *Service) PlaceHold(ctx context.Context, principal ports.Principal, n Ne
 			ID: s.config.IDs.NewID(now), TenantID: principal.TenantID, Subject: subject, Partition: p,
 			Reason: reason, PlacedBy: principal.PersonID, PlacedAt: now, Until: n.Until,
 		}
-		if err := s.config.Register.PlaceHold(ctx, h); err != nil {
+		if err := s.config.Journal.RecordRevision(ctx, principal.TenantID, requests.Actor(principal), placed(dir, h)); err != nil {
+			return out, err
+		}
+		if _, err := s.config.applyHold(ctx, h); err != nil {
 			return out, err
 		}
 		out = append(out, dir.hold(h))
@@ -77,11 +84,29 @@ func (s *Service) ReleaseHold(ctx context.Context, principal ports.Principal, id
 	if len(principal.LegalEntities) > 0 {
 		return Hold{}, fault.New(fault.Forbidden, "erasure.needs_all_entities", "only a person who sees all legal entities releases holds; ask such a colleague")
 	}
-	h, err := s.config.Register.ReleaseHold(ctx, principal.TenantID, id, principal.PersonID, s.config.now())
+	if err := s.config.adoptHolds(ctx, principal.TenantID, dir); err != nil {
+		return Hold{}, err
+	}
+	events, err := s.config.Journal.Revisions(ctx, principal.TenantID, holdStream(id))
 	if err != nil {
 		return Hold{}, err
 	}
-	return dir.hold(h), nil
+	h := ports.LegalHold{ID: id, TenantID: principal.TenantID, ReleasedBy: principal.PersonID, ReleasedAt: s.config.now()}
+	if len(events) == 0 { // lifted in an earlier release, or unknown
+		h, err = s.config.Register.ReleaseHold(ctx, h.TenantID, id, h.ReleasedBy, h.ReleasedAt)
+		return dir.hold(h), err
+	}
+	if err := s.config.Journal.RecordRevision(ctx, principal.TenantID, requests.Actor(principal), lifted(h)); err != nil {
+		return Hold{}, err
+	}
+	if events, err = s.config.Journal.Revisions(ctx, principal.TenantID, holdStream(id)); err != nil {
+		return Hold{}, err
+	}
+	recorded, err := holdsOf(principal.TenantID, dir, events) // of two persons at the same time the first one lifted it
+	if err == nil {
+		h, err = s.config.applyHold(ctx, recorded[id])
+	}
+	return dir.hold(h), err
 }
 
 // Holds lists a person's holds that are in force today and that the caller sees.

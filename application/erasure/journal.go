@@ -102,18 +102,31 @@ func (c Config) requireApproval(ctx context.Context, r ports.ErasureRequest) err
 const codeUnrecorded = "erasure.approval_unrecorded"
 
 // recordLeft records what calls left that died between the move of a request and its event,
-// among the newest requests.
+// among the newest requests, and stores the holds that the register lacks.
 func (c Config) recordLeft(ctx context.Context) error {
 	all, err := c.Register.Erasures(ctx, "", nil, maxListed)
 	if err != nil {
 		return err
 	}
+	entities, err := c.LegalEntities.LegalEntities(ctx, "")
+	if err != nil {
+		return err
+	}
+	tenants := map[string]bool{}
+	for _, le := range entities {
+		if !tenants[le.TenantID] {
+			tenants[le.TenantID] = true
+			if _, err := c.adopt(ctx, le.TenantID); err != nil {
+				return err
+			}
+			if err := c.applyHolds(ctx, le.TenantID, ""); err != nil {
+				return err
+			}
+		}
+	}
 	for _, r := range all {
 		if c.isPersons(r) {
 			continue
-		}
-		if _, err := c.adopt(ctx, r.TenantID); err != nil {
-			return err
 		}
 		if err := c.record(ctx, event.Actor{}, r); err != nil && fault.KindOf(err) != fault.NotFound {
 			return err

@@ -114,6 +114,9 @@ func (c Config) fence(ctx context.Context, r ports.ErasureRequest) (ports.Erasur
 	if err := c.requireApproval(ctx, r); err != nil {
 		return r, err
 	}
+	if err := c.applyHolds(ctx, r.TenantID, r.Subject); err != nil {
+		return r, err
+	}
 	r.Partitions, r.Classes = s.partitions, s.classes
 	fenced, err := c.Register.FenceErasure(ctx, r)
 	switch {
@@ -166,6 +169,9 @@ func (c Config) destroy(ctx context.Context, r ports.ErasureRequest) (ports.Eras
 		return r, err
 	}
 	if err := c.requireApproval(ctx, r); err != nil {
+		return r, err
+	}
+	if err := c.applyHolds(ctx, r.TenantID, r.Subject); err != nil {
 		return r, err
 	}
 	_, destroyed, err := c.Register.DestroyErasure(ctx, r.ID)

@@ -235,6 +235,13 @@ func (s *Service) deleteKEKs(ctx context.Context, tenantID string) error {
 
 // deleteKEK does so for one KEK and returns when the key service deletes it.
 func (s *Service) deleteKEK(ctx context.Context, k ports.KEK, successor uint32) (time.Time, error) {
+	if gone, err := s.isGone(ctx, k); err != nil {
+		return time.Time{}, err
+	} else if !gone {
+		if err := s.requireUnused(ctx, k); err != nil {
+			return time.Time{}, err
+		}
+	}
 	at, err := s.c.KMS.ScheduleDeletion(ctx, k.KeyID, s.c.DeletionDays)
 	if fault.CodeOf(err) == codeKeyNotFound {
 		at = s.c.Clock.Now()

@@ -372,7 +372,12 @@ func TestWorker(t *testing.T) {
 	require.NotEqual(t, late.Scope, f.state(t, late.ID).Scope)
 	require.Equal(t, []string{"refused", "redaction.repeated"}, []string{f.state(t, same.ID).State, f.state(t, same.ID).EndReason})
 
+	f.clock.Advance(30 * time.Second)
+	w.Work(ctx)
+	require.Equal(t, "projection.target_behind", f.state(t, s.ID).LastError, "a projection may be halted")
+
 	f.readers.behind = false
+	f.clock.Advance(time.Second)
 	w.Work(ctx)
 	require.Equal(t, "completed", f.state(t, s.ID).State)
 	require.Equal(t, []event.StreamID{e.Stream}, f.readers.asked)

@@ -15,7 +15,10 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-const maxWork = 1000 // requests per poll, the oldest first
+const (
+	maxWork = 1000             // requests per poll, the oldest first
+	maxWait = 30 * time.Second // for a projection that is behind, until the attempt counts as failed
+)
 
 // Worker executes approved requests. Several workers, on several nodes, may work on one store:
 // a request moves from a revision only once. A step that fails is repeated for ever, after pauses
@@ -80,6 +83,9 @@ func (w *Worker) advance(ctx context.Context, r ports.RedactionRequest) {
 		case ctx.Err() != nil, code == "redaction.changed": // another worker, or a person, moved it first
 			return
 		case code == projection.CodeTargetBehind || code == projection.CodeBusy:
+			if w.config.Clock.Now().Sub(r.UpdatedAt) >= maxWait { // such as one that is halted
+				w.noteFailure(ctx, r, code)
+			}
 			return // the next poll tries again
 		case err != nil:
 			w.noteFailure(ctx, r, code)

@@ -34,12 +34,13 @@ type chain struct {
 
 	logName     string
 	comparisons []comparison // of an administrative log
+	latest      bool         // comparisons note events after those that the run checks
 }
 
 func newChain(r *run, report *EntityReport, le ports.LegalEntity, genesis event.Hash) *chain {
 	c := &chain{report: report, entity: le, logName: r.logName, previous: event.GenesisChecksum(r.logName, le.Partition)}
 	if le.IsAdministrative() {
-		c.comparisons = comparisons()
+		c.comparisons = comparisons(r)
 	}
 	if genesis != c.previous {
 		c.add(GenesisMismatch, 0, "the stored genesis checksum is not that of this log name and partition")

@@ -41,6 +41,11 @@ const (
 	StreamMismatch FindingKind = "stream_mismatch" // the row of a stream does not agree with its events
 	IntentMismatch FindingKind = "intent_mismatch" // the row of an intent is missing, or not as it was written
 
+	ErasureMismatch  FindingKind = "erasure_mismatch"   // a request for erasure, its approval, step or receipt is not as the administrative log has it
+	HoldMismatch     FindingKind = "hold_mismatch"      // a legal hold is not as it was placed or lifted
+	KeyEpochMismatch FindingKind = "key_epoch_mismatch" // an epoch of a tenant's keys is not in the state that was recorded
+	KeyStoreMismatch FindingKind = "key_store_mismatch" // a fence or key contradicts the requests and receipts
+
 	HeadMismatch        FindingKind = "head_mismatch"         // the chain does not pass through the exported head
 	HeadBeyondEnd       FindingKind = "head_beyond_end"       // the log is shorter than it was
 	LegalEntityMissing  FindingKind = "legal_entity_missing"  // a legal entity of the exported heads is missing

@@ -46,6 +46,26 @@ type run struct {
 	logName   string
 	reference *reference // nil: none
 	progress  Progress   // may be nil
+	keyStore  KeyStore   // nil: not compared
+	settle    int        // how often what differs is compared again, a second apart
+}
+
+// Settle compares again, up to a number of times and a second apart, where a row and its event
+// differ that a server may be writing.
+func Settle(times int) Option {
+	return func(r *run) { r.settle = times }
+}
+
+// KeyStore reads the rows of the key store that are compared with administrative logs.
+type KeyStore interface {
+	ports.KeyStoreAudit
+	// KEKs lists a tenant's KEKs by epoch.
+	KEKs(ctx context.Context, tenantID string) ([]ports.KEK, error)
+}
+
+// WithKeyStore compares the key store with the administrative logs too.
+func WithKeyStore(s KeyStore) Option {
+	return func(r *run) { r.keyStore = s }
 }
 
 // Run verifies the named legal entities of a tenant, all of them if none is named, one after

@@ -149,6 +149,31 @@ func CompareErased(ctx context.Context, c configs.Config) (finding string, compa
 	return finding, err == nil, err
 }
 
+// KeyStoreAudit reads what verification compares with the administrative logs.
+type KeyStoreAudit struct {
+	*keystore.ErasureRegister
+	*keystore.Rotation
+	store *keystore.Store
+}
+
+// OpenKeyStoreAudit connects to the key store for a verification. It returns nil if the
+// configuration does not name the eraser's address.
+func OpenKeyStoreAudit(ctx context.Context, c configs.Config) (*KeyStoreAudit, error) {
+	k := keyStoreConfig(c)
+	if k.EraserDSN == "" {
+		return nil, nil
+	}
+	k.Logger = slog.New(slog.DiscardHandler)
+	store, err := keystore.Open(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	return &KeyStoreAudit{store.Erasures(), store.Rotation(), store}, nil
+}
+
+// Close closes the connections.
+func (a *KeyStoreAudit) Close() { a.store.Close() }
+
 // Close closes the connections and stops an embedded key server.
 func (k *Keyring) Close() error {
 	k.store.Close()

@@ -30,6 +30,7 @@ type personal struct {
 	node    string
 	worker  *erasure.Worker
 	service *erasure.Service
+	epochs  *keyrotation.Recorder
 
 	redactor        *eventlog.Redactor // nil, like the next two, without the eraser's address
 	redactionWorker *redaction.Worker
@@ -101,6 +102,7 @@ func (p *personal) addErasures(a *App, journal ports.AdministrativeLog, clock po
 		Notes: p.signer, Exports: p.Exports, Gate: p.Gate, Clock: clock, IDs: ids, Logger: a.logger, Observer: a.metrics, Poll: a.config.Erasure.Poll,
 		KeyDeletion: time.Duration(a.config.Rotation.DeletionDays) * 24 * time.Hour, RotatedByHand: a.config.Rotation.At == "",
 	}
+	p.epochs = keyrotation.NewRecorder(p.Rotation, journal)
 	if p.worker, err = erasure.NewWorker(config); err != nil {
 		return err
 	}
@@ -122,6 +124,7 @@ func (p *personal) run(ctx context.Context, a *App, logFailure func(error)) {
 		running.Go(func() { p.redactionWorker.Run(ctx) })
 	}
 	running.Go(func() { p.prepareTenants(ctx, a, logFailure) })
+	running.Go(func() { p.epochs.Run(ctx, logFailure) })
 	if at, err := time.Parse("15:04", a.config.Rotation.At); err == nil {
 		night := keyrotation.Nightly{At: time.Duration(at.Hour())*time.Hour + time.Duration(at.Minute())*time.Minute, MaximumAge: a.config.Rotation.MaximumAge}
 		running.Go(func() { p.Rotation.RunNightly(ctx, night, logFailure) })

@@ -1,6 +1,10 @@
 package shredding
 
-import "github.com/erpbackbone/backbone/domain/event"
+import (
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+)
 
 // The stream types of what the administrative log of a tenant records about personal data. The
 // id of a stream is that of the request or hold, or the number of the epoch.
@@ -79,4 +83,33 @@ func (s RedactionState) EventType() string {
 	default:
 		return RedactionStream + "." + string(s)
 	}
+}
+
+// HoldRecord is the data of HoldPlaced.
+type HoldRecord struct {
+	HoldID      event.ID    `json:"hold_id"`
+	Revision    int         `json:"revision"` // 1
+	Subject     string      `json:"subject"`
+	LegalEntity string      `json:"legal_entity,omitempty"` // code; "": all of the tenant
+	Reason      string      `json:"reason"`
+	PlacedBy    string      `json:"placed_by"`
+	PlacedAt    time.Time   `json:"placed_at"`
+	Until       *event.Date `json:"until,omitempty"`
+}
+
+// HoldLiftedRecord is the data of HoldLifted.
+type HoldLiftedRecord struct {
+	HoldID   event.ID  `json:"hold_id"`
+	Revision int       `json:"revision"` // 2
+	LiftedBy string    `json:"lifted_by"`
+	LiftedAt time.Time `json:"lifted_at"`
+}
+
+// EpochRecord is the data of an event about an epoch of a tenant's keys.
+type EpochRecord struct {
+	Epoch    uint32  `json:"epoch"`
+	Revision int     `json:"revision"` // raised by each change of the state
+	State    string  `json:"state"`
+	KeyID    string  `json:"key_id"`
+	Covers   *uint64 `json:"covers_receipts_to,omitempty"` // number of the newest receipt when the epoch began
 }

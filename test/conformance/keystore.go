@@ -44,7 +44,7 @@ type KeyStoreHarness struct {
 // receipts (Destruction), and rotation, export and recovery (Rotation).
 func RunKeyStore(t *testing.T, h KeyStoreHarness) {
 	runGroups(t, []testGroup[*keyFixture]{
-		{"SubjectKey", subjectKeyTests}, {"Erasure", erasureTests}, {"Destruction", destructionTests}, {"Rotation", rotationTests},
+		{"SubjectKey", subjectKeyTests}, {"Erasure", erasureTests}, {"Destruction", destructionTests}, {"Rotation", rotationTests}, {"Audit", keyAuditTests},
 	}, func(t *testing.T) *keyFixture { return newKeyFixture(t, h) })
 }
 

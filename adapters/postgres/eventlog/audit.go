@@ -45,6 +45,11 @@ func (s *Audit) Redactions(ctx context.Context, p event.PartitionID) ([]ports.Re
 	return listRedactions(ctx, s.queries, s.db.Reads, p)
 }
 
+// RedactionRequests implements ports.RedactionReader.
+func (s *Audit) RedactionRequests(ctx context.Context, tenantID string, states []shredding.RedactionState, limit int) ([]ports.RedactionRequest, error) {
+	return listRedactionRequests(ctx, s.queries, s.db.Reads, tenantID, states, limit)
+}
+
 // CountEvents implements ports.ChainAudit.
 func (s *Audit) CountEvents(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error) {
 	n, err := s.queries.CountEventsUntil(ctx, s.db.Reads, &eventlogdb.CountEventsUntilParams{PartitionID: int32(p), Until: int64(until)})

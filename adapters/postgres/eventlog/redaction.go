@@ -62,9 +62,13 @@ func (r *Redactor) RedactionRequest(ctx context.Context, tenantID string, id eve
 	return storedRequest(ctx, &row, err)
 }
 
-// RedactionRequests implements ports.Redactions. A limit of 0 is no limit.
+// RedactionRequests implements ports.RedactionReader.
 func (r *Redactor) RedactionRequests(ctx context.Context, tenantID string, states []shredding.RedactionState, limit int) ([]ports.RedactionRequest, error) {
-	rows, err := r.queries.ListRedactionRequests(ctx, r.pool, &eventlogdb.ListRedactionRequestsParams{
+	return listRedactionRequests(ctx, r.queries, r.pool, tenantID, states, limit)
+}
+
+func listRedactionRequests(ctx context.Context, queries *eventlogdb.Queries, db eventlogdb.DBTX, tenantID string, states []shredding.RedactionState, limit int) ([]ports.RedactionRequest, error) {
+	rows, err := queries.ListRedactionRequests(ctx, db, &eventlogdb.ListRedactionRequestsParams{
 		TenantID: tenantID, States: pg.Map(states, func(s *shredding.RedactionState) string { return string(*s) }), PageSize: pg.PageSize(limit),
 	})
 	return pg.MapRows(ctx, rows, err, redactionRequest)

@@ -286,6 +286,33 @@ func (e *ErasureRegister) Holds(ctx context.Context, tenantID string, subject sh
 	return mapRows(ctx, rows, err, legalHold)
 }
 
+// AllHolds implements ports.KeyStoreAudit.
+func (e *ErasureRegister) AllHolds(ctx context.Context, tenantID string) ([]ports.LegalHold, error) {
+	rows, err := e.queries.ListAllHolds(ctx, e.pool, tenantID)
+	return mapRows(ctx, rows, err, legalHold)
+}
+
+// ErasureJournal implements ports.KeyStoreAudit.
+func (e *ErasureRegister) ErasureJournal(ctx context.Context, tenantID string) ([]ports.ErasureJournalEntry, error) {
+	rows, err := e.queries.ListErasureJournal(ctx, e.pool, tenantID)
+	return mapRows(ctx, rows, err, func(r *keystoredb.ListErasureJournalRow) ports.ErasureJournalEntry {
+		out := ports.ErasureJournalEntry{
+			RequestID: r.RequestID.Bytes, Revision: int(r.Revision), State: shredding.ErasureState(r.State), Person: r.Person,
+			Requester: r.RequesterPerson, Approver: r.ApproverPerson,
+		}
+		copy(out.Scope[:], r.Scope)
+		return out
+	})
+}
+
+// Contradictions implements ports.KeyStoreAudit.
+func (e *ErasureRegister) Contradictions(ctx context.Context, tenantID string, partitions []event.PartitionID) ([]ports.Contradiction, error) {
+	rows, err := e.queries.ListContradictions(ctx, e.pool, &keystoredb.ListContradictionsParams{TenantID: tenantID, Partitions: pg.Partitions(partitions)})
+	return mapRows(ctx, rows, err, func(r *keystoredb.ListContradictionsRow) ports.Contradiction {
+		return ports.Contradiction{Problem: ports.ContradictionKind(r.Problem), About: r.About}
+	})
+}
+
 func legalHold(r *keystoredb.KeystoreLegalHold) ports.LegalHold {
 	return ports.LegalHold{
 		ID: r.HoldID.Bytes, TenantID: r.TenantID, Subject: shredding.Subject(r.SubjectID), Partition: event.PartitionID(r.PartitionID),

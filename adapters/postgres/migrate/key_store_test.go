@@ -33,6 +33,7 @@ func TestKeyStoreGrants(t *testing.T) {
 		backbone_eraser:wrapped_with():E backbone_eraser:sample_wrapped_with():E backbone_eraser:count_wrapped_with():E backbone_eraser:save_rewrapped():E backbone_eraser:close_kek():E
 		backbone_eraser:export_lines():E backbone_eraser:open_scratch():E backbone_eraser:load_scratch():E backbone_eraser:scratch_keks_list():E
 		backbone_eraser:sample_scratch():E backbone_eraser:restore_scratch():E
+		backbone_eraser:all_holds():E backbone_eraser:erasure_journal():E backbone_eraser:contradictions():E
 	`), pgtest.Joined(pgtest.Grants(t, conn, "keystore", "backbone_ks_owner")))
 	require.Empty(t, pgtest.Column(t, conn, `
 		SELECT p.proname FROM pg_proc p WHERE p.pronamespace = 'keystore'::regnamespace

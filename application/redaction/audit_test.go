@@ -1,0 +1,102 @@
+package redaction_test
+
+import (
+	"context"
+	"iter"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/application/redaction"
+	"github.com/erpbackbone/backbone/application/verify"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// editedRequests shows other requests for redactions than the store has. Rows about streams,
+// persons and redactions are not judged here.
+type editedRequests struct {
+	*memory.Audit
+	*memory.EventReader
+	*memory.Intents
+	*memory.Directory
+	edit func([]ports.RedactionRequest) []ports.RedactionRequest
+}
+
+func (e editedRequests) RedactionRequests(ctx context.Context, tenantID string, states []shredding.RedactionState, limit int) ([]ports.RedactionRequest, error) {
+	rows, err := e.Audit.RedactionRequests(ctx, tenantID, states, limit)
+	return e.edit(rows), err
+}
+
+func (editedRequests) Redactions(context.Context, event.PartitionID) ([]ports.Redaction, error) {
+	return nil, nil
+}
+
+func (editedRequests) PersonalRows(context.Context, event.PartitionID, event.Sequence) iter.Seq2[ports.PersonalRow, error] {
+	return func(func(ports.PersonalRow, error) bool) {}
+}
+
+func (editedRequests) CountEvents(context.Context, event.PartitionID, event.Sequence) (uint64, error) {
+	return 0, nil
+}
+
+func (editedRequests) StreamRows(context.Context, event.PartitionID, []event.StreamID) ([]ports.StreamRow, error) {
+	return nil, nil
+}
+
+func (editedRequests) StreamRowsWithEnds(context.Context, event.PartitionID, event.StreamID, int) (ports.StreamRowPage, error) {
+	return ports.StreamRowPage{}, nil
+}
+
+func (editedRequests) CountStreamRows(context.Context, event.PartitionID, event.Sequence) (uint64, error) {
+	return 0, nil
+}
+
+// TestVerify_Requests edits the rows of a completed redaction and of one that waits.
+func TestVerify_Requests(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	f.approved(t, moved, "/data/remark")
+	testkit.Must(redaction.NewWorker(f.config)).Work(t.Context())
+	waiting := f.request(t, visit, "/data/report")
+	change := func(edit func(*ports.RedactionRequest)) func([]ports.RedactionRequest) []ports.RedactionRequest {
+		return func(rows []ports.RedactionRequest) []ports.RedactionRequest {
+			edit(&rows[slices.IndexFunc(rows, func(r ports.RedactionRequest) bool { return r.ID == waiting.ID })])
+			return rows
+		}
+	}
+	for name, c := range map[string]struct {
+		edit func([]ports.RedactionRequest) []ports.RedactionRequest
+		want int
+	}{
+		"as stored": {func(rows []ports.RedactionRequest) []ports.RedactionRequest { return rows }, 0},
+		"requester": {change(func(r *ports.RedactionRequest) { r.RequestedBy = "p-9" }), 1},
+		"pointers":  {change(func(r *ports.RedactionRequest) { r.Pointers = []string{"/data/form"} }), 1},
+		"scope":     {change(func(r *ports.RedactionRequest) { r.Scope = event.Hash{1} }), 1},
+		"approved by hand": {change(func(r *ports.RedactionRequest) {
+			r.State, r.ApprovedBy, r.Revision = shredding.RedactionApproved, "p-9", 2
+		}), 1},
+		"removed": {func([]ports.RedactionRequest) []ports.RedactionRequest { return nil }, 2},
+		"invented": {func(rows []ports.RedactionRequest) []ports.RedactionRequest {
+			return append(rows, ports.RedactionRequest{ID: f.events[moved], TenantID: "acme", State: shredding.RedactionPreviewed, Revision: 1})
+		}, 1},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			store := editedRequests{f.store.Audit, f.store.Events, f.store.Intents, f.store.Directory, c.edit}
+			reports, err := verify.Run(t.Context(), store, "acme", []string{ports.AdministrativeCode}, nil)
+			require.NoError(t, err)
+			found := 0
+			for _, x := range reports[0].Findings {
+				if x.Kind == verify.RedactionMismatch {
+					found++
+				}
+			}
+			require.Equal(t, c.want, found, "%v", reports[0].Findings)
+		})
+	}
+}

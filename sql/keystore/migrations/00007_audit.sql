@@ -1,0 +1,128 @@
+-- +goose Up
+
+-- What verification compares with the administrative logs of the tenants, for the eraser alone.
+
+-- All holds of a tenant, also those that were lifted.
+-- +goose StatementBegin
+CREATE FUNCTION keystore.all_holds(for_tenant_id text) RETURNS SETOF keystore.legal_holds
+    LANGUAGE plpgsql STABLE
+    SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN QUERY SELECT h.* FROM keystore.legal_holds h WHERE h.tenant_id = for_tenant_id ORDER BY h.placed_at, h.hold_id;
+END
+$$;
+-- +goose StatementEnd
+
+-- The steps and approvals of a tenant's requests, in order. Either may lack the other.
+-- +goose StatementBegin
+CREATE FUNCTION keystore.erasure_journal(for_tenant_id text) RETURNS TABLE (
+    request_id uuid, revision integer, state text, person text, requester_person text, approver_person text, scope bytea
+)
+    LANGUAGE plpgsql STABLE
+    SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN QUERY
+    SELECT l.request_id, j.revision, j.state, j.person, j.requester_person, j.approver_person, j.scope
+    FROM keystore.pii_deletion_log l
+    CROSS JOIN LATERAL (
+        SELECT coalesce(s.revision, a.revision) AS revision, s.state, s.person, a.requester_person, a.approver_person, a.scope
+        FROM (SELECT x.* FROM keystore.pii_deletion_steps x WHERE x.request_id = l.request_id) AS s
+        FULL JOIN (SELECT y.* FROM keystore.pii_deletion_approvals y WHERE y.request_id = l.request_id) AS a ON a.revision = s.revision
+    ) AS j
+    WHERE l.tenant_id = for_tenant_id
+    ORDER BY l.request_id, j.revision;
+END
+$$;
+-- +goose StatementEnd
+
+-- What in the partitions of a tenant contradicts its requests and receipts, which verification
+-- compares with the log: problem is one of the words below, about names the row without the
+-- person.
+-- +goose StatementBegin
+CREATE FUNCTION keystore.contradictions(for_tenant_id text, for_partitions integer[]) RETURNS TABLE (problem text, about text)
+    LANGUAGE plpgsql STABLE
+    SECURITY DEFINER
+    SET search_path = pg_catalog, pg_temp
+AS $$
+BEGIN
+    RETURN QUERY
+    WITH named AS MATERIALIZED ( -- the keys that receipts name
+        SELECT e.request_id, (k.key ->> 'partition')::integer AS partition_id, (k.key ->> 'class')::smallint AS class
+        FROM keystore.erasure_receipts e CROSS JOIN json_array_elements(e.keys) AS k (key)
+    )
+    -- The classes of the fences are those that were decided.
+    SELECT 'classes_differ', l.request_id::text
+    FROM keystore.pii_deletion_log l
+    WHERE l.tenant_id = for_tenant_id AND l.state IN ('fenced', 'destroyed', 'receipted', 'announced', 'evicted', 'rebuilt', 'verified', 'completed')
+      AND l.erased_classes IS DISTINCT FROM ARRAY(
+          SELECT (c.decided ->> 'class')::smallint
+          FROM json_array_elements(CASE WHEN json_typeof(l.classes) = 'array' THEN l.classes ELSE '[]' END) AS c (decided)
+          WHERE c.decided ->> 'erased' = 'true' ORDER BY 1)
+    UNION ALL
+    SELECT 'fence_missing', l.request_id::text
+    FROM keystore.pii_deletion_log l CROSS JOIN unnest(l.partitions) AS p (partition_id) CROSS JOIN unnest(l.erased_classes) AS c (class)
+    WHERE l.tenant_id = for_tenant_id AND l.state IN ('fenced', 'destroyed', 'receipted', 'announced', 'evicted', 'rebuilt', 'verified', 'completed')
+      AND NOT EXISTS (
+          SELECT FROM keystore.subject_fences f
+          WHERE f.partition_id = p.partition_id AND f.subject_id = l.subject_id AND f.class = c.class AND f.lifted_at IS NULL)
+    UNION ALL
+    -- A fence of no request or receipt, or of a request that has none, keeps a person's data out.
+    SELECT 'fence_unexplained', f.request_id::text
+    FROM keystore.subject_fences f
+    WHERE f.partition_id = ANY (for_partitions) AND f.lifted_at IS NULL
+      AND NOT EXISTS (
+          SELECT FROM keystore.pii_deletion_log l
+          WHERE l.request_id = f.request_id AND l.subject_id = f.subject_id AND f.partition_id = ANY (l.partitions) AND f.class = ANY (l.erased_classes)
+            AND l.state IN ('fenced', 'destroyed', 'receipted', 'announced', 'evicted', 'rebuilt', 'verified', 'completed'))
+      AND NOT EXISTS (
+          SELECT FROM named n WHERE n.request_id = f.request_id AND n.partition_id = f.partition_id AND n.class = f.class)
+    UNION ALL
+    SELECT 'key_row_missing', l.receipt::text
+    FROM keystore.pii_deletion_log l CROSS JOIN unnest(l.partitions) AS p (partition_id) CROSS JOIN unnest(l.erased_classes) AS c (class)
+    WHERE l.tenant_id = for_tenant_id AND l.state IN ('destroyed', 'receipted', 'announced', 'evicted', 'rebuilt', 'verified', 'completed')
+      AND NOT EXISTS (
+          SELECT FROM keystore.data_subjects d WHERE d.partition_id = p.partition_id AND d.subject_id = l.subject_id AND d.class = c.class)
+    UNION ALL
+    -- Only an erasure destroys a key, and it leaves the fence. A replay may have made the row again.
+    SELECT 'destroyed_unexplained', d.key_ref::text
+    FROM keystore.data_subjects d
+    WHERE d.partition_id = ANY (for_partitions) AND d.state = 'destroyed'
+      AND NOT EXISTS (
+          SELECT FROM keystore.subject_fences f JOIN named n ON n.request_id = f.request_id AND n.partition_id = f.partition_id AND n.class = f.class
+          WHERE f.partition_id = d.partition_id AND f.subject_id = d.subject_id AND f.class = d.class AND f.lifted_at IS NULL)
+    UNION ALL
+    SELECT 'key_without_version', d.key_ref::text
+    FROM keystore.data_subjects d
+    WHERE d.partition_id = ANY (for_partitions) AND d.state = 'active'
+      AND NOT EXISTS (
+          SELECT FROM keystore.data_subject_keys v
+          WHERE v.partition_id = d.partition_id AND v.subject_id = d.subject_id AND v.class = d.class AND v.version = d.active_version)
+    UNION ALL
+    SELECT 'foreign_tenant', d.key_ref::text
+    FROM keystore.data_subjects d
+    WHERE d.partition_id = ANY (for_partitions) AND (d.tenant_id <> for_tenant_id OR EXISTS (
+        SELECT FROM keystore.data_subject_keys v
+        WHERE v.partition_id = d.partition_id AND v.subject_id = d.subject_id AND v.class = d.class AND v.tenant_id <> for_tenant_id))
+    UNION ALL
+    SELECT 'receipt_number', e.number::text
+    FROM keystore.erasure_receipts e
+    WHERE e.tenant_id = for_tenant_id AND e.number > 1 AND NOT EXISTS (SELECT FROM keystore.erasure_receipts x WHERE x.number = e.number - 1)
+    UNION ALL
+    -- A generation that is set back lets a node keep a destroyed key in memory.
+    SELECT 'generation_set_back', e.number::text
+    FROM keystore.erasure_receipts e
+    WHERE e.tenant_id = for_tenant_id AND e.generation > (SELECT g.generation FROM keystore.generation g);
+END
+$$;
+-- +goose StatementEnd
+
+REVOKE ALL ON ALL FUNCTIONS IN SCHEMA keystore FROM PUBLIC;
+GRANT EXECUTE ON FUNCTION
+    keystore.all_holds(text),
+    keystore.erasure_journal(text),
+    keystore.contradictions(text, integer[])
+    TO backbone_eraser;
