@@ -296,7 +296,7 @@ func matrixCases(action, role string, allow bool, reason string) []expectation {
 			switch {
 			case foreign:
 				e.allow, e.reason = false, "legal_entity"
-			case len(entitled) > 0 && (strings.HasPrefix(action, "event_types.") && !strings.HasSuffix(action, "read") && !strings.HasSuffix(action, "check") || action == "legal_entities.create" || action == "webhooks.allow"):
+			case len(entitled) > 0 && (strings.HasPrefix(action, "event_types.") && !strings.HasSuffix(action, "read") && !strings.HasSuffix(action, "check") || action == "legal_entities.create" || action == "webhooks.allow" || action == "access_log.read"):
 				e.allow, e.reason = false, "tenant_wide"
 			}
 		}

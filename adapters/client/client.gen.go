@@ -122,6 +122,56 @@ const (
 	Spot    GlSetExchangeRatePayloadRateType = "spot"
 )
 
+// Access defines model for Access.
+type Access struct {
+	At time.Time `json:"at"`
+
+	// Class Of the personal data.
+	Class string `json:"class,omitempty,omitzero"`
+	ID    string `json:"id"`
+
+	// Kind personal_data: values in clear; export: events as a file; verification: of a log; report: all that is stored about a
+	// person; search: for a person, by personal data.
+	Kind AccessKind `json:"kind"`
+
+	// LegalEntity Absent: several.
+	LegalEntity string `json:"legal_entity,omitempty,omitzero"`
+
+	// Operation Of this document, such as getEvent; of a read model its route.
+	Operation string `json:"operation"`
+
+	// PersonID Who read; the pseudonymous id.
+	PersonID string `json:"person_id"`
+
+	// PrincipalID The login.
+	PrincipalID string `json:"principal_id"`
+
+	// Reason As the reader gave it in `Access-Reason`.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// RequestID The `X-Request-Id` of the request.
+	RequestID string `json:"request_id,omitempty,omitzero"`
+
+	// Subject Whose data, as `type:id`; absent where the kind concerns no person.
+	Subject string `json:"subject,omitempty,omitzero"`
+
+	// Values Of this person and class in one answer.
+	Values int `json:"values,omitempty,omitzero"`
+}
+
+// AccessKind personal_data: values in clear; export: events as a file; verification: of a log; report: all that is stored about a
+// person; search: for a person, by personal data.
+type AccessKind = string
+
+// AccessList defines model for AccessList.
+type AccessList struct {
+	Accesses []Access `json:"accesses"`
+	HasMore  bool     `json:"has_more"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
+}
+
 // Acknowledge defines model for Acknowledge.
 type Acknowledge struct {
 	// Consumer Only what this consumer has.
@@ -3073,6 +3123,9 @@ type WebhookTest struct {
 	Status int `json:"status"`
 }
 
+// AccessReason defines model for AccessReason.
+type AccessReason = string
+
 // AsOf defines model for AsOf.
 type AsOf = string
 
@@ -3220,6 +3273,31 @@ type HealthAnswer = Health
 // ProblemAnswer RFC 9457. Some codes bring further members.
 type ProblemAnswer = Problem
 
+// ListAccessesParams defines parameters for ListAccesses.
+type ListAccessesParams struct {
+	// Person Only what this person or service read; the pseudonymous id.
+	Person string `form:"person,omitempty" json:"person,omitempty,omitzero"`
+
+	// Subject Only reads about this person, as `type:id`.
+	Subject string `form:"subject,omitempty" json:"subject,omitempty,omitzero"`
+
+	// Class Only values of this class of personal data.
+	Class string `form:"class,omitempty" json:"class,omitempty,omitzero"`
+
+	// Kind Only this kind.
+	Kind AccessKind `form:"kind,omitempty" json:"kind,omitempty,omitzero"`
+
+	// From Read then or later, a date or an RFC 3339 time.
+	From string `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// To Read then or earlier, a date or an RFC 3339 time.
+	To    string `form:"to,omitempty" json:"to,omitempty,omitzero"`
+	Limit Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
 // ListDeadLettersParams defines parameters for ListDeadLetters.
 type ListDeadLettersParams struct {
 	// Kind Of the reader.
@@ -3328,6 +3406,9 @@ type GetEntityParams struct {
 
 	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now.
 	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
 }
 
 // ListErasureRequestsParams defines parameters for ListErasureRequests.
@@ -3441,6 +3522,9 @@ type ListEventsParams struct {
 	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
 }
 
 // AppendEventsParams defines parameters for AppendEvents.
@@ -3464,6 +3548,9 @@ type GetProcessParams struct {
 	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
 }
 
 // GetEventParams defines parameters for GetEvent.
@@ -3475,6 +3562,9 @@ type GetEventParams struct {
 	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
 }
 
 // GetDescendantsParams defines parameters for GetDescendants.
@@ -3489,6 +3579,9 @@ type GetDescendantsParams struct {
 	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
 }
 
 // GetLineageParams defines parameters for GetLineage.
@@ -3500,6 +3593,9 @@ type GetLineageParams struct {
 	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
 }
 
 // ReadGlAccountsAccountLedgerParams defines parameters for ReadGlAccountsAccountLedger.
@@ -3556,6 +3652,9 @@ type SubmitIntentParams struct {
 type GetIntentParams struct {
 	// LegalEntity Without it all legal entities that the caller may see are searched.
 	LegalEntity OptionalLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
 }
 
 // ApproveIntentParams defines parameters for ApproveIntent.
@@ -3616,6 +3715,9 @@ type GetProjectionRowsParams struct {
 
 	// Cursor `next_cursor` of the page before, unchanged.
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
 }
 
 // QueryEventsParams defines parameters for QueryEvents.
@@ -3624,6 +3726,9 @@ type QueryEventsParams struct {
 	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
 }
 
 // ListRedactionRequestsParams defines parameters for ListRedactionRequests.
@@ -3670,6 +3775,9 @@ type ReadAllEventsParams struct {
 	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
 }
 
 // DeleteStreamParams defines parameters for DeleteStream.
@@ -3715,6 +3823,9 @@ type ReadStreamParams struct {
 	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
 }
 
 // AppendToStreamParams defines parameters for AppendToStream.
@@ -3786,6 +3897,25 @@ type PollSubscriptionParams struct {
 
 	// Consumer Who asks, in a group.
 	Consumer string `form:"consumer,omitempty" json:"consumer,omitempty,omitzero"`
+}
+
+// ListAccesses is GET /api/access-log: List the reads that matter, newest first.
+func (c *Client) ListAccesses(ctx context.Context, params ListAccessesParams, options ...Option) (AccessList, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/access-log"),
+		repeatable: true,
+	}
+	r.setQuery("person", params.Person)
+	r.setQuery("subject", params.Subject)
+	r.setQuery("class", params.Class)
+	r.setQuery("kind", params.Kind)
+	r.setQuery("from", params.From)
+	r.setQuery("to", params.To)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out AccessList
+	err := c.do(ctx, r, &out, options)
+	return out, err
 }
 
 // ListDeadLetters is GET /api/admin/dead-letters: List the events that projections failed at.
@@ -4098,6 +4228,7 @@ func (c *Client) GetEntity(ctx context.Context, pType string, id string, params 
 	r.setQuery("consistency", params.Consistency)
 	r.setQuery("as_of", params.AsOf)
 	r.setQuery("known_at", params.KnownAt)
+	r.setHeader("Access-Reason", params.AccessReason)
 	var out EntityState
 	err := c.do(ctx, r, &out, options)
 	return out, err
@@ -4338,6 +4469,7 @@ func (c *Client) ListEvents(ctx context.Context, params ListEventsParams, option
 	r.setQuery("limit", params.Limit)
 	r.setQuery("cursor", params.Cursor)
 	r.setQuery("raw", params.Raw)
+	r.setHeader("Access-Reason", params.AccessReason)
 	var out EventPage
 	err := c.do(ctx, r, &out, options)
 	return out, err
@@ -4365,6 +4497,7 @@ func (c *Client) GetProcess(ctx context.Context, correlationID string, params Ge
 	}
 	r.setQuery("limit", params.Limit)
 	r.setQuery("raw", params.Raw)
+	r.setHeader("Access-Reason", params.AccessReason)
 	var out Process
 	err := c.do(ctx, r, &out, options)
 	return out, err
@@ -4378,6 +4511,7 @@ func (c *Client) GetEvent(ctx context.Context, id ID, params GetEventParams, opt
 	}
 	r.setQuery("legal_entity", params.LegalEntity)
 	r.setQuery("raw", params.Raw)
+	r.setHeader("Access-Reason", params.AccessReason)
 	var out EventAnswer
 	err := c.do(ctx, r, &out, options)
 	return out, err
@@ -4392,6 +4526,7 @@ func (c *Client) GetDescendants(ctx context.Context, id ID, params GetDescendant
 	r.setQuery("legal_entity", params.LegalEntity)
 	r.setQuery("limit", params.Limit)
 	r.setQuery("raw", params.Raw)
+	r.setHeader("Access-Reason", params.AccessReason)
 	var out Descendants
 	err := c.do(ctx, r, &out, options)
 	return out, err
@@ -4405,6 +4540,7 @@ func (c *Client) GetLineage(ctx context.Context, id ID, params GetLineageParams,
 	}
 	r.setQuery("legal_entity", params.LegalEntity)
 	r.setQuery("raw", params.Raw)
+	r.setHeader("Access-Reason", params.AccessReason)
 	var out Lineage
 	err := c.do(ctx, r, &out, options)
 	return out, err
@@ -4466,6 +4602,7 @@ func (c *Client) GetIntent(ctx context.Context, id ID, params GetIntentParams, o
 		repeatable: true,
 	}
 	r.setQuery("legal_entity", params.LegalEntity)
+	r.setHeader("Access-Reason", params.AccessReason)
 	var out Intent
 	err := c.do(ctx, r, &out, options)
 	return out, err
@@ -4559,6 +4696,7 @@ func (c *Client) GetProjectionRows(ctx context.Context, name ProjectionName, par
 	r.setQuery("min_sequence", params.MinSequence)
 	r.setQuery("limit", params.Limit)
 	r.setQuery("cursor", params.Cursor)
+	r.setHeader("Access-Reason", params.AccessReason)
 	var out ProjectionRows
 	err := c.do(ctx, r, &out, options)
 	return out, err
@@ -4571,6 +4709,7 @@ func (c *Client) QueryEvents(ctx context.Context, params QueryEventsParams, body
 		body: body,
 	}
 	r.setQuery("raw", params.Raw)
+	r.setHeader("Access-Reason", params.AccessReason)
 	var out QueryPage
 	err := c.do(ctx, r, &out, options)
 	return out, err
@@ -4717,6 +4856,7 @@ func (c *Client) ReadAllEvents(ctx context.Context, params ReadAllEventsParams, 
 	r.setQuery("count", params.Count)
 	r.setQuery("include_data", params.IncludeData)
 	r.setQuery("raw", params.Raw)
+	r.setHeader("Access-Reason", params.AccessReason)
 	var out FeedPage
 	err := c.do(ctx, r, &out, options)
 	return out, err
@@ -4752,6 +4892,7 @@ func (c *Client) ReadStream(ctx context.Context, pType OfStreamType, id OfStream
 	r.setQuery("count", params.Count)
 	r.setQuery("include_data", params.IncludeData)
 	r.setQuery("raw", params.Raw)
+	r.setHeader("Access-Reason", params.AccessReason)
 	var out StreamPage
 	err := c.do(ctx, r, &out, options)
 	return out, err

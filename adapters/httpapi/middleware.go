@@ -23,6 +23,8 @@ type call struct {
 	// correlation id of events, which is a member of a body.
 	requestID   string
 	route       string // "" until an operation has been found
+	operation   string // its id in the OpenAPI document; of a read model its route
+	reason      string // of the header Access-Reason, checked
 	token       string // of the caller; feeds and exports check it again
 	principal   ports.Principal
 	body        []byte        // as sent, checked; valid until the answer

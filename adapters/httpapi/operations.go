@@ -165,6 +165,7 @@ var resources = []resource{
 	{legalHoldHandlers, hasErasures, keysMissing},
 	{redactionHandlers, func(c *Config) bool { return c.Redactions != nil },
 		fault.New(fault.FailedPrecondition, "redaction.not_served", "this server redacts nothing; ask an operator to set database.eraser_dsn and a key service")},
+	{handlers: disclosureHandlers},
 	{handlers: legalEntityHandlers},
 	{handlers: principalHandlers},
 	{handlers: healthHandlers},

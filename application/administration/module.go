@@ -51,6 +51,7 @@ func (Module) Register(r *module.Registrar) error {
 		revokedSchema, `{"principal_id":"p-0002-1","reason":"left the company"}`))
 	r.EventType(builtin(TokenIssued, "A principal received its first access token. Only the hash is known.", tokenSchema, tokenExample))
 	r.EventType(builtin(TokenRotated, "A principal received another access token. The one before is good no longer.", tokenSchema, tokenExample))
+	registerDisclosures(r)
 	return nil
 }
 

@@ -18,5 +18,5 @@ type comparison interface {
 
 // comparisons are those of one run over an administrative log.
 func comparisons() []comparison {
-	return []comparison{legalEntities{}}
+	return []comparison{legalEntities{}, &accesses{}}
 }

@@ -38,6 +38,8 @@ const (
 	StreamMismatch FindingKind = "stream_mismatch" // the row of a stream does not agree with its events
 	IntentMismatch FindingKind = "intent_mismatch" // the row of an intent is missing, or not as it was written
 
+	AccessMismatch FindingKind = "access_mismatch" // the record of reads is not as the administrative log recorded it
+
 	HeadMismatch        FindingKind = "head_mismatch"         // the chain does not pass through the exported head
 	HeadBeyondEnd       FindingKind = "head_beyond_end"       // the log is shorter than it was
 	LegalEntityMissing  FindingKind = "legal_entity_missing"  // a legal entity of the exported heads is missing

@@ -16,6 +16,7 @@ type Store interface {
 	ports.ChainReader
 	ports.ChainAudit
 	ports.IntentAudit
+	ports.AccessReader
 	ports.LegalEntities
 	ports.Installations
 	Head(ctx context.Context, p event.PartitionID) (ports.Head, error)

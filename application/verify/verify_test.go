@@ -32,6 +32,7 @@ type tamperedLog struct {
 	*memory.Intents
 	*memory.Directory
 	*memory.Appender
+	*memory.AccessLog
 	clock  *testkit.Clock
 	ids    *system.IDs
 	tamper func(p event.PartitionID, events []event.Recorded) []event.Recorded // of a whole partition
@@ -52,7 +53,7 @@ func newVault() *tamperedLog {
 }
 
 func vaultOn(d *memory.Database) *tamperedLog {
-	return &tamperedLog{Audit: d.Audit, EventReader: d.Events, Intents: d.Intents, Directory: d.Directory, Appender: d.Appender}
+	return &tamperedLog{Audit: d.Audit, EventReader: d.Events, Intents: d.Intents, Directory: d.Directory, Appender: d.Appender, AccessLog: d.AccessLog}
 }
 
 func (v *tamperedLog) entity(t *testing.T, code string, events int) ports.LegalEntity {

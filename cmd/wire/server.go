@@ -108,6 +108,7 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (_ *Server
 	parts.Types, parts.Upcaster, parts.Catalog = app.Registry, app.Upcaster, app.Catalog
 	parts.Projections, parts.Rebuilds, parts.Targets, parts.CustomProjections = app.operations, app.rebuilds, app.targets, app.custom
 	parts.Subscriptions, parts.Webhooks = app.Subscriptions, app.webhooks.service
+	parts.Disclosures = app.disclosures
 	parts.Logger, parts.Ready = app.logger, app.Ready
 	if app.personal != nil {
 		parts.Personal, parts.Erasures = app.vault, app.personal.service

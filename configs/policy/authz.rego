@@ -20,7 +20,7 @@
 # is asked without enrolment before the body is read, and with it before anything is stored.
 #
 # pii says which classes of personal data a caller reads in clear; it looks at roles and
-# service alone. A service reads fewer: see Reader in application/tenancy.
+# service alone. A service reads fewer: see Rights in application/tenancy.
 #
 # Business roles are declared by modules and arrive as data.roles, by name:
 #   {"ap_clerk": {"approves": false, "reads": ["contact"]}}
@@ -78,6 +78,7 @@ grants := {
 	"subscriptions.operate": {"admin", "operator"},
 	"webhooks.allow": {"admin"},
 	"webhooks.disclose": {"compliance"},
+	"access_log.read": {"auditor", "compliance"},
 }
 
 writes := {
@@ -88,8 +89,8 @@ writes := {
 	"subscriptions.manage", "subscriptions.consume", "subscriptions.operate", "webhooks.allow", "webhooks.disclose",
 }
 
-# These change what all legal entities of the tenant share.
-tenant_wide := {"event_types.register", "event_types.deprecate", "event_types.confirm", "legal_entities.create", "webhooks.allow"}
+# These concern all legal entities of the tenant.
+tenant_wide := {"access_log.read", "event_types.register", "event_types.deprecate", "event_types.confirm", "legal_entities.create", "webhooks.allow"}
 
 decision := {"allow": reason == "allowed", "reason": reason}
 

@@ -5,6 +5,56 @@ package api
 
 import "encoding/json"
 
+// Access defines model for Access.
+type Access struct {
+	At string `json:"at"`
+
+	// Class Of the personal data.
+	Class string `json:"class,omitempty,omitzero"`
+	ID    string `json:"id"`
+
+	// Kind personal_data: values in clear; export: events as a file; verification: of a log; report: all that is stored about a
+	// person; search: for a person, by personal data.
+	Kind AccessKind `json:"kind"`
+
+	// LegalEntity Absent: several.
+	LegalEntity string `json:"legal_entity,omitempty,omitzero"`
+
+	// Operation Of this document, such as getEvent; of a read model its route.
+	Operation string `json:"operation"`
+
+	// PersonID Who read; the pseudonymous id.
+	PersonID string `json:"person_id"`
+
+	// PrincipalID The login.
+	PrincipalID string `json:"principal_id"`
+
+	// Reason As the reader gave it in `Access-Reason`.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// RequestID The `X-Request-Id` of the request.
+	RequestID string `json:"request_id,omitempty,omitzero"`
+
+	// Subject Whose data, as `type:id`; absent where the kind concerns no person.
+	Subject string `json:"subject,omitempty,omitzero"`
+
+	// Values Of this person and class in one answer.
+	Values int `json:"values,omitempty,omitzero"`
+}
+
+// AccessKind personal_data: values in clear; export: events as a file; verification: of a log; report: all that is stored about a
+// person; search: for a person, by personal data.
+type AccessKind = string
+
+// AccessList defines model for AccessList.
+type AccessList struct {
+	Accesses []Access `json:"accesses"`
+	HasMore  bool     `json:"has_more"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
+}
+
 // Acknowledge defines model for Acknowledge.
 type Acknowledge struct {
 	// Consumer Only what this consumer has.
@@ -2315,6 +2365,9 @@ type WebhookTest struct {
 	// Status Of the endpoint's answer; 0: there was none.
 	Status int `json:"status"`
 }
+
+// AccessReason defines model for AccessReason.
+type AccessReason = string
 
 // ChangeReason defines model for ChangeReason.
 type ChangeReason = string
