@@ -39,6 +39,7 @@ type Config struct {
 	Erasure     Erasure     `config:"erasure"`
 	Rotation    Rotation    `config:"rotation"`
 	AccessLog   AccessLog   `config:"access_log"`
+	Disclosure  Disclosure  `config:"disclosure"`
 	Node        Node        `config:"node"`
 	Log         Log         `config:"log"`
 	Telemetry   Telemetry   `config:"telemetry"`
@@ -195,6 +196,11 @@ type AccessLog struct {
 	Retention time.Duration `config:"retention"` // how long an access is kept; then a node deletes it
 }
 
+// Disclosure configures grants of personal data to auditors.
+type Disclosure struct {
+	LongestGrant time.Duration `config:"longest_grant"` // from the beginning of a grant to its end
+}
+
 // Node identifies this process among the nodes of a database.
 type Node struct {
 	ID string `config:"id"` // empty: the host's name and a random part, new at every start
@@ -266,6 +272,7 @@ func Default() Config {
 		Erasure:     Erasure{Poll: time.Second, GateInterval: time.Minute},
 		Rotation:    Rotation{At: "02:00", MaximumAge: 365 * 24 * time.Hour, DeletionDays: 7, Workers: 8},
 		AccessLog:   AccessLog{Retention: 90 * 24 * time.Hour},
+		Disclosure:  Disclosure{LongestGrant: 30 * 24 * time.Hour},
 		Log:         Log{Level: "info", Format: "json"},
 	}
 }

@@ -715,6 +715,31 @@ type Descendants struct {
 	Truncated bool `json:"truncated"`
 }
 
+// Disclosure defines model for Disclosure.
+type Disclosure struct {
+	// Active Whether the auditor may read now.
+	Active    bool      `json:"active"`
+	Classes   []string  `json:"classes"`
+	EndReason string    `json:"end_reason,omitempty,omitzero"`
+	EndedAt   time.Time `json:"ended_at,omitempty,omitzero"`
+
+	// EndedBy Who ended it before its time.
+	EndedBy   string    `json:"ended_by,omitempty,omitzero"`
+	GrantedAt time.Time `json:"granted_at"`
+
+	// GrantedBy Pseudonymous id of the person.
+	GrantedBy string    `json:"granted_by"`
+	ID        string    `json:"id"`
+	PersonID  string    `json:"person_id"`
+	Reason    string    `json:"reason"`
+	Until     time.Time `json:"until"`
+}
+
+// DisclosureList defines model for DisclosureList.
+type DisclosureList struct {
+	Disclosures []Disclosure `json:"disclosures"`
+}
+
 // DraftEvent An event that a dry run would append.
 type DraftEvent struct {
 	Data          json.RawMessage   `json:"data"`
@@ -1665,6 +1690,21 @@ type Nack struct {
 
 	// Reason For people; no personal data.
 	Reason string `json:"reason,omitempty,omitzero"`
+}
+
+// NewDisclosure defines model for NewDisclosure.
+type NewDisclosure struct {
+	// Classes Classes of personal data such as contact.
+	Classes []string `json:"classes"`
+
+	// PersonID The auditor; the pseudonymous id.
+	PersonID string `json:"person_id"`
+
+	// Reason For colleagues and auditors; no personal data.
+	Reason string `json:"reason"`
+
+	// Until Not included; at most `disclosure.longest_grant` ahead.
+	Until time.Time `json:"until"`
 }
 
 // NewErasureRequest defines model for NewErasureRequest.
@@ -3396,6 +3436,15 @@ type ReadApVendorsParams struct {
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
+// GrantDisclosureParams defines parameters for GrantDisclosure.
+type GrantDisclosureParams struct {
+	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
+	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
+	// does not use the key up.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // GetEntityParams defines parameters for GetEntity.
 type GetEntityParams struct {
 	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
@@ -4214,6 +4263,41 @@ func (c *Client) ReadApVendors(ctx context.Context, params ReadApVendorsParams, 
 	r.setQuery("limit", params.Limit)
 	r.setQuery("cursor", params.Cursor)
 	var out ApVendorsReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ListDisclosures is GET /api/disclosures: List the grants of personal data to auditors, newest first.
+func (c *Client) ListDisclosures(ctx context.Context, options ...Option) (DisclosureList, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/disclosures"),
+		repeatable: true,
+	}
+	var out DisclosureList
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// GrantDisclosure is POST /api/disclosures: Let an auditor read classes of personal data for a time.
+func (c *Client) GrantDisclosure(ctx context.Context, params GrantDisclosureParams, body NewDisclosure, options ...Option) (Disclosure, error) {
+	r := request{
+		method: http.MethodPost, path: expandPath("/api/disclosures"),
+		body:       body,
+		repeatable: params.IdempotencyKey != "",
+	}
+	r.setHeader("Idempotency-Key", params.IdempotencyKey)
+	var out Disclosure
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// EndDisclosure is POST /api/disclosures/{id}/end: End a grant before its time.
+func (c *Client) EndDisclosure(ctx context.Context, id ID, body RejectRequest, options ...Option) (Disclosure, error) {
+	r := request{
+		method: http.MethodPost, path: expandPath("/api/disclosures/%s/end", id),
+		body: body,
+	}
+	var out Disclosure
 	err := c.do(ctx, r, &out, options)
 	return out, err
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"net/http"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -136,4 +137,54 @@ func TestAccessLog_Unavailable(t *testing.T) {
 		require.NotContains(t, string(a.body), "Ada")
 	}
 	require.Equal(t, http.StatusOK, away.do(t, testRequest{method: "GET", path: "/api/events/" + machine, token: "auditor"}).status)
+}
+
+// An auditor sees values in clear while a grant lasts, with a reason, and every read is recorded.
+func TestDisclosures(t *testing.T) {
+	t.Parallel()
+	h := startSealedAPI(t, newSealingStub(t))
+	machine, _ := h.personalRecords(t)
+	read := func(reason string) string {
+		a := h.do(t, testRequest{method: "GET", path: "/api/events/" + machine, token: "auditor", header: map[string]string{"Access-Reason": reason}})
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+		return string(a.body)
+	}
+	grant := func(token, body string) testAnswer {
+		return h.do(t, testRequest{method: "POST", path: "/api/disclosures", token: token, body: body, header: map[string]string{"Idempotency-Key": "audit-2026"}})
+	}
+	until := time.Now().Add(time.Hour).UTC().Format(time.RFC3339)
+	body := `{"person_id":"p-auditor","classes":["contact"],"until":"` + until + `","reason":"audit 2026"}`
+	for _, token := range []string{"auditor", "admin", "controller", "german_compliance", "compliance_approver", "compliance_service"} {
+		require.Equal(t, http.StatusForbidden, grant(token, body).status, token)
+	}
+	for _, broken := range []string{
+		`{"person_id":"p-auditor","classes":["contact"],"until":"tomorrow","reason":"audit 2026"}`, `{"person_id":"","classes":["contact"],"until":"` + until + `","reason":"x"}`,
+		`{"person_id":"p-auditor","classes":["contact"],"until":"` + until + `","reason":""}`, `{"person_id":"p-auditor","classes":["shoe_size"],"until":"` + until + `","reason":"x"}`,
+	} {
+		require.Equal(t, http.StatusBadRequest, grant("compliance", broken).status, broken)
+	}
+	require.Contains(t, read("ticket 4711"), "[MASKED]")
+	made := grant("compliance", body)
+	require.Equal(t, http.StatusCreated, made.status, string(made.body))
+	require.Equal(t, true, made.json(t)["active"])
+	again := grant("compliance", body)
+	require.Equal(t, http.StatusOK, again.status)
+	require.Equal(t, made.json(t), again.json(t))
+	require.Contains(t, read(""), "[MASKED]")
+	require.Contains(t, read("ticket 4711"), "call <Ada>")
+	seen := h.accesses(t, "person=p-auditor&kind=personal_data")
+	require.Len(t, seen, 1)
+	require.Equal(t, "ticket 4711", seen[0]["reason"])
+
+	id := made.json(t)["id"].(string)
+	list := h.do(t, testRequest{method: "GET", path: "/api/disclosures", token: "auditor"})
+	require.Len(t, list.json(t)["disclosures"], 1)
+	end := testRequest{method: "POST", path: "/api/disclosures/" + id + "/end", token: "compliance", body: `{"reason":"the audit is over"}`}
+	ended := h.do(t, end)
+	require.Equal(t, http.StatusOK, ended.status, string(ended.body))
+	require.Equal(t, false, ended.json(t)["active"])
+	require.Equal(t, http.StatusConflict, h.do(t, end).status)
+	end.path = "/api/disclosures/unknown/end"
+	require.Equal(t, http.StatusNotFound, h.do(t, end).status)
+	require.Contains(t, read("ticket 4711"), "[MASKED]")
 }

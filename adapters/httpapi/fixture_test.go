@@ -294,9 +294,10 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 	h.tokens["expired"], err = who.Enroll(ctx, expired)
 	require.NoError(t, err)
 
-	h.disclosures = disclosure.New(disclosure.Config{
-		Accesses: h.store.AccessLog, Rights: who, Logs: log, Entities: h.store.Directory, Cursors: query.NewCursorSealer([]byte("key")), Clock: clock, IDs: ids,
-	})
+	h.disclosures = testkit.Must(disclosure.New(disclosure.Config{
+		Accesses: h.store.AccessLog, Rights: who, Logs: log, Principals: h.principals.(*administration.Principals), Administration: log, Entities: h.store.Directory,
+		Cursors: query.NewCursorSealer([]byte("key")), Clock: clock, IDs: ids, Limits: disclosure.Limits{LongestGrant: 24 * time.Hour},
+	}))
 	config := httpapi.Config{
 		Access: who, Disclosures: h.disclosures, Events: reads, Types: types, Reports: reports, Catalog: catalog, Limits: limitsOf(nil),
 		Appends: appends,

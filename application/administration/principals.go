@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/disclosure"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -302,6 +303,7 @@ type fold struct {
 	checksum   event.Hash     // of the last event
 	principals map[string]entry
 	byToken    map[event.Hash]string
+	grants     map[event.ID]disclosure.Grant
 	broken     error // administration.log_broken
 	buffer     []byte
 }
@@ -313,13 +315,13 @@ type entry struct {
 }
 
 func newFold(log ports.LegalEntity, genesis event.Hash) *fold {
-	return &fold{log: log, checksum: genesis, principals: map[string]entry{}, byToken: map[event.Hash]string{}}
+	return &fold{log: log, checksum: genesis, principals: map[string]entry{}, byToken: map[event.Hash]string{}, grants: map[event.ID]disclosure.Grant{}}
 }
 
 // copy lets readers keep the fold while it is continued.
 func (f *fold) copy() *fold {
 	c := *f
-	c.principals, c.byToken, c.buffer = maps.Clone(f.principals), maps.Clone(f.byToken), nil
+	c.principals, c.byToken, c.grants, c.buffer = maps.Clone(f.principals), maps.Clone(f.byToken), maps.Clone(f.grants), nil
 	return &c
 }
 
@@ -354,12 +356,15 @@ func (f *fold) add(e *event.Recorded) {
 }
 
 func (f *fold) apply(e *event.Recorded) error {
-	if e.Stream.Type != principalStream {
+	if e.Stream.Type != principalStream && e.Stream.Type != disclosure.GrantStream {
 		return nil
 	}
 	data, err := e.Data()
 	if err != nil {
 		return err
+	}
+	if e.Stream.Type == disclosure.GrantStream {
+		return f.applyGrant(e, data)
 	}
 	id := e.Stream.ID
 	now := f.principals[id]

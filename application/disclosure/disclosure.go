@@ -26,7 +26,8 @@ import (
 
 // Rights tells which classes of personal data a principal reads: tenancy.Service.
 type Rights interface {
-	Rights(ctx context.Context, p ports.Principal) (module.Rights, error)
+	// Rights adds the classes that the principal was granted for a time.
+	Rights(ctx context.Context, p ports.Principal, granted []shredding.Class) (module.Rights, error)
 }
 
 // Logs finds the administrative log of a tenant: administration.Log.
@@ -42,13 +43,21 @@ type Cursors interface {
 
 // Config is what a Service needs.
 type Config struct {
-	Accesses ports.AccessLog
-	Rights   Rights
-	Logs     Logs
-	Entities ports.LegalEntities
-	Cursors  Cursors
-	Clock    ports.Clock
-	IDs      ports.IDSource
+	Accesses       ports.AccessLog
+	Rights         Rights
+	Logs           Logs
+	Principals     Grants
+	Administration Administration
+	Entities       ports.LegalEntities
+	Cursors        Cursors
+	Clock          ports.Clock
+	IDs            ports.IDSource
+	Limits         Limits
+}
+
+// Limits bound what a Service does; all are required.
+type Limits struct {
+	LongestGrant time.Duration // from its beginning to its end
 }
 
 // Service records accesses and answers from their record.
@@ -60,7 +69,9 @@ type Service struct {
 }
 
 // New makes a Service.
-func New(c Config) *Service { return &Service{Config: c, codes: map[event.PartitionID]string{}} }
+func New(c Config) (*Service, error) {
+	return &Service{Config: c, codes: map[event.PartitionID]string{}}, fault.RequirePositive("disclosure.Limits", c.Limits)
+}
 
 // Purpose says for what something is read.
 type Purpose struct {
@@ -78,10 +89,15 @@ func CheckReason(field, reason string) error {
 	return shredding.CheckText(field, reason)
 }
 
-// Reader returns the principal as a reader whose accesses are recorded. Faults: those of
+// Reader returns the principal as a reader whose accesses are recorded. An auditor who gives a
+// reason reads what was granted. Faults: those of
 // Rights and of the store.
 func (s *Service) Reader(ctx context.Context, p ports.Principal, why Purpose) (module.Reader, error) {
-	rights, err := s.Rights.Rights(ctx, p)
+	granted, err := s.granted(ctx, p, why.Reason)
+	if err != nil {
+		return nil, err
+	}
+	rights, err := s.Rights.Rights(ctx, p, granted)
 	if err != nil {
 		return nil, err
 	}

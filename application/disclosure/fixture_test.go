@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"log/slog"
+	"slices"
 	"testing"
 	"time"
 
@@ -48,9 +49,16 @@ type contactRights struct{}
 
 func (contactRights) Reads(_ string, c shredding.Class) bool { return c == shredding.Contact }
 
-func (contactRights) Rights(context.Context, ports.Principal) (module.Rights, error) {
+func (contactRights) Rights(_ context.Context, p ports.Principal, granted []shredding.Class) (module.Rights, error) {
+	if slices.Contains(p.Roles, "auditor") {
+		return grantedRights(granted), nil
+	}
 	return contactRights{}, nil
 }
+
+type grantedRights []shredding.Class
+
+func (g grantedRights) Reads(_ string, c shredding.Class) bool { return slices.Contains(g, c) }
 
 // store is a database that may refuse accesses.
 type store struct {
@@ -70,12 +78,14 @@ func (s *store) AddAccesses(ctx context.Context, log event.PartitionID, accesses
 }
 
 type fixture struct {
-	store    *store
-	clock    *testkit.Clock
-	log      *administration.Log
-	service  *disclosure.Service
-	recorder *disclosure.Recorder
-	entity   ports.LegalEntity
+	store      *store
+	clock      *testkit.Clock
+	log        *administration.Log
+	service    *disclosure.Service
+	recorder   *disclosure.Recorder
+	principals *administration.Principals
+	audit      *memory.Audit
+	entity     ports.LegalEntity
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -97,9 +107,13 @@ func newFixture(t *testing.T) *fixture {
 	f.entity, err = d.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
 	require.NoError(t, f.log.BeginAll(t.Context()))
-	f.service = disclosure.New(disclosure.Config{
-		Accesses: f.store, Rights: contactRights{}, Logs: f.log, Entities: d.Directory, Cursors: query.NewCursorSealer([]byte("key")), Clock: clock, IDs: ids,
+	f.audit = d.Audit
+	f.principals = administration.NewPrincipals(f.log, d.Audit, d.Events)
+	f.service, err = disclosure.New(disclosure.Config{
+		Accesses: f.store, Rights: contactRights{}, Logs: f.log, Principals: f.principals, Administration: f.log, Entities: d.Directory,
+		Cursors: query.NewCursorSealer([]byte("key")), Clock: clock, IDs: ids, Limits: disclosure.Limits{LongestGrant: 30 * 24 * time.Hour},
 	})
+	require.NoError(t, err)
 	f.recorder = f.node(t)
 	return f
 }

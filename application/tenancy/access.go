@@ -3,6 +3,7 @@ package tenancy
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -167,10 +168,10 @@ func (s *Service) Sight(ctx context.Context, p ports.Principal) (module.Sight, e
 }
 
 // Rights returns which classes of personal data the principal reads in clear: by its roles,
-// and of a service only those that it was enrolled for, in types of its modules. Fault
-// policy.undecided.
-func (s *Service) Rights(ctx context.Context, p ports.Principal) (module.Rights, error) {
-	r, err := s.rightsOfRoles(ctx, p)
+// and of a service only those that it was enrolled for, in types of its modules. The policy
+// adds the classes that an auditor was granted for a time. Fault policy.undecided.
+func (s *Service) Rights(ctx context.Context, p ports.Principal, granted []shredding.Class) (module.Rights, error) {
+	r, err := s.rightsOfRoles(ctx, p, granted)
 	if err != nil || !p.IsService() {
 		return r, err
 	}
@@ -193,13 +194,16 @@ func (r boundRights) Reads(recordType string, class shredding.Class) bool {
 	return slices.Contains(r.classes, class) && r.sight.Owns(recordType) && r.roleRights.Reads(recordType, class)
 }
 
-// rightsOfRoles asks the policy, which depends on the roles and on whether they are a
-// service's; its answer is cached by these.
-func (s *Service) rightsOfRoles(ctx context.Context, p ports.Principal) (roleRights, error) {
+// rightsOfRoles asks the policy, which depends on the roles, on whether they are a service's,
+// and on what was granted; its answer is cached by these.
+func (s *Service) rightsOfRoles(ctx context.Context, p ports.Principal, granted []shredding.Class) (roleRights, error) {
 	roles := slices.Sorted(slices.Values(p.Roles))
 	key := strings.Join(roles, " ") // roles have no blanks
 	if p.IsService() {
 		key = "service " + key
+	}
+	if len(granted) > 0 {
+		key += fmt.Sprint(" granted ", granted)
 	}
 	s.mu.RLock()
 	cached, ok := s.roleRights[key]
@@ -208,9 +212,10 @@ func (s *Service) rightsOfRoles(ctx context.Context, p ports.Principal) (roleRig
 		return cached, nil
 	}
 	input := struct {
-		Roles   []string `json:"roles"`
-		Service bool     `json:"service"`
-	}{nonNil(roles), p.IsService()}
+		Roles   []string          `json:"roles"`
+		Service bool              `json:"service"`
+		Granted []shredding.Class `json:"granted,omitempty"`
+	}{nonNil(roles), p.IsService(), granted}
 	made := roleRights{owner: s.owner}
 	if err := s.policies.Decide(ctx, "data.backbone.authz.pii", input, &made.classes); err != nil {
 		return roleRights{}, err

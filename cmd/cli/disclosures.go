@@ -3,10 +3,13 @@ package cli
 import (
 	"cmp"
 	"context"
+	"strings"
+	"time"
 
 	"github.com/spf13/cobra"
 
 	"github.com/erpbackbone/backbone/adapters/client"
+	"github.com/erpbackbone/backbone/domain/fault"
 )
 
 func accessLogCommand() *cobra.Command {
@@ -45,5 +48,86 @@ func accessLogCommand() *cobra.Command {
 			}
 			p.next(list.NextCursor)
 		})
+	})
+}
+
+func disclosuresCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "disclosures",
+		Short: "Let auditors read personal data for a time",
+		Long: "A compliance officer grants an auditor classes of personal data until a time. The auditor gives a\n" +
+			"reason with each read (BACKBONE_ACCESS_REASON), and each read is in the access log.",
+	}
+	cmd.AddCommand(grantDisclosureCommand(), endDisclosureCommand(), listDisclosuresCommand())
+	return cmd
+}
+
+func grantDisclosureCommand() *cobra.Command {
+	var body client.NewDisclosure
+	var until, key string
+	cmd := &cobra.Command{
+		Use:     "grant PERSON",
+		Short:   "Let an auditor read classes of personal data until a time",
+		Example: "  backbone disclosures grant p-0007 --class contact --class bank --until 2026-04-30T00:00:00Z --reason \"Audit of the vendor master\"",
+		Args:    cobra.ExactArgs(1),
+	}
+	f := cmd.Flags()
+	f.StringSliceVar(&body.Classes, "class", nil, "contact, identity, bank, tax, health or free_text; may be repeated (required)")
+	f.StringVar(&until, "until", "", "RFC 3339 time at which it ends (required)")
+	f.StringVar(&body.Reason, "reason", "", "why; no personal data (required)")
+	f.StringVar(&key, "idempotency-key", "", "makes the same call twice one grant")
+	required(cmd, "class", "until", "reason")
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		at, err := time.Parse(time.RFC3339, until)
+		if err != nil {
+			return fault.New(fault.Invalid, "disclosure.until_invalid", "this is no RFC 3339 time such as 2026-04-30T00:00:00Z; correct it").WithField("--until")
+		}
+		body.PersonID, body.Until = args[0], at
+		made, err := s.GrantDisclosure(ctx, client.GrantDisclosureParams{IdempotencyKey: key}, body)
+		return s.disclosures([]client.Disclosure{made}, made, err)
+	})
+}
+
+func endDisclosureCommand() *cobra.Command {
+	var body client.RejectRequest
+	cmd := &cobra.Command{
+		Use:     "end ID",
+		Short:   "End a grant before its time",
+		Example: "  backbone disclosures end 01JQ8E6Z6G3V5T8C9N2M4K7R1P --reason \"The audit is over\"",
+		Args:    cobra.ExactArgs(1),
+	}
+	cmd.Flags().StringVar(&body.Reason, "reason", "", "why; no personal data (required)")
+	required(cmd, "reason")
+	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		ended, err := s.EndDisclosure(ctx, args[0], body)
+		return s.disclosures([]client.Disclosure{ended}, ended, err)
+	})
+}
+
+func listDisclosuresCommand() *cobra.Command {
+	return serverCommand(&cobra.Command{
+		Use:     "list",
+		Short:   "List the grants, newest first",
+		Example: "  backbone disclosures list --json",
+		Args:    cobra.NoArgs,
+	}, func(ctx context.Context, s *session, _ []string) error {
+		list, err := s.ListDisclosures(ctx)
+		return s.disclosures(list.Disclosures, list, err)
+	})
+}
+
+func (s *session) disclosures(all []client.Disclosure, answer any, err error) error {
+	if err != nil {
+		return err
+	}
+	return s.show(answer, func(p *page) {
+		if len(all) == 0 {
+			p.line("No grants.")
+			return
+		}
+		p.row("ID", "AUDITOR", "CLASSES", "UNTIL", "ACTIVE", "GRANTED BY", "ENDED BY", "REASON")
+		for _, d := range all {
+			p.row(d.ID, d.PersonID, strings.Join(d.Classes, ", "), d.Until.UTC().Format(minuteLayout), d.Active, d.GrantedBy, cmp.Or(d.EndedBy, "-"), d.Reason)
+		}
 	})
 }

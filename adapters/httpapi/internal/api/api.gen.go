@@ -235,6 +235,31 @@ type Descendants struct {
 	Truncated bool `json:"truncated"`
 }
 
+// Disclosure defines model for Disclosure.
+type Disclosure struct {
+	// Active Whether the auditor may read now.
+	Active    bool     `json:"active"`
+	Classes   []string `json:"classes"`
+	EndReason string   `json:"end_reason,omitempty,omitzero"`
+	EndedAt   string   `json:"ended_at,omitempty,omitzero"`
+
+	// EndedBy Who ended it before its time.
+	EndedBy   string `json:"ended_by,omitempty,omitzero"`
+	GrantedAt string `json:"granted_at"`
+
+	// GrantedBy Pseudonymous id of the person.
+	GrantedBy string `json:"granted_by"`
+	ID        string `json:"id"`
+	PersonID  string `json:"person_id"`
+	Reason    string `json:"reason"`
+	Until     string `json:"until"`
+}
+
+// DisclosureList defines model for DisclosureList.
+type DisclosureList struct {
+	Disclosures []Disclosure `json:"disclosures"`
+}
+
 // DraftEvent An event that a dry run would append.
 type DraftEvent struct {
 	Data          any               `json:"data"`
@@ -908,6 +933,21 @@ type Nack struct {
 
 	// Reason For people; no personal data.
 	Reason string `json:"reason,omitempty,omitzero"`
+}
+
+// NewDisclosure defines model for NewDisclosure.
+type NewDisclosure struct {
+	// Classes Classes of personal data such as contact.
+	Classes []string `json:"classes"`
+
+	// PersonID The auditor; the pseudonymous id.
+	PersonID string `json:"person_id"`
+
+	// Reason For colleagues and auditors; no personal data.
+	Reason string `json:"reason"`
+
+	// Until Not included; at most `disclosure.longest_grant` ahead.
+	Until string `json:"until"`
 }
 
 // NewErasureRequest defines model for NewErasureRequest.
