@@ -39,7 +39,7 @@ const headerAccessReason = "Access-Reason"
 // purposeOf says for what the caller reads.
 func purposeOf(ctx context.Context) disclosure.Purpose {
 	c := callOf(ctx)
-	return disclosure.Purpose{Operation: c.operation, Reason: c.reason, RequestID: c.requestID}
+	return disclosure.Purpose{Operation: c.operation, Reason: c.reason, RequestID: c.requestID, Subject: c.subject}
 }
 
 // listAccesses answers GET /api/access-log.

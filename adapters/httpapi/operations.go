@@ -166,6 +166,7 @@ var resources = []resource{
 	{redactionHandlers, func(c *Config) bool { return c.Redactions != nil },
 		fault.New(fault.FailedPrecondition, "redaction.not_served", "this server redacts nothing; ask an operator to set database.eraser_dsn and a key service")},
 	{handlers: disclosureHandlers},
+	{personalReportHandlers, func(c *Config) bool { return c.PersonalReports != nil }, keysMissing},
 	{handlers: legalEntityHandlers},
 	{handlers: principalHandlers},
 	{handlers: healthHandlers},

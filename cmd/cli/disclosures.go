@@ -131,3 +131,39 @@ func (s *session) disclosures(all []client.Disclosure, answer any, err error) er
 		}
 	})
 }
+
+func personalDataCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "personal-data",
+		Short: "Report what is stored about a person",
+	}
+	cmd.AddCommand(reportPersonalDataCommand())
+	return cmd
+}
+
+func reportPersonalDataCommand() *cobra.Command {
+	var server, token, legalEntity, reason string
+	cmd := &cobra.Command{
+		Use:   "report SUBJECT",
+		Short: "Print everything that is stored about a person, as JSON Lines",
+		Long: "For the answer to a person who asks what is stored about them (GDPR Art. 15): events and intents with\n" +
+			"the person's values, read models, purposes and retention, holds, erasures, and who read the data.\n" +
+			"Values of other persons are masked. For compliance officers; the report is in the access log.\n" +
+			"It ends with status 0 only when everything is there.",
+		Example: "  backbone personal-data report vendor:V-000003 --reason \"Request of the person, ticket 4711\" > report.jsonl",
+		Args:    cobra.ExactArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			s, err := connect(cmd, server, token, "client.token_missing", true)
+			if err != nil {
+				return err
+			}
+			return s.PersonalReport(cmd.Context(), args[0], legalEntity, reason, s.out)
+		},
+	}
+	f := cmd.Flags()
+	serverFlags(cmd, &server, &token)
+	f.StringVar(&legalEntity, "legal-entity", "", "only records of this legal entity (default: all that you may see)")
+	f.StringVar(&reason, "reason", "", "why, for the access log; no personal data (required)")
+	required(cmd, "reason")
+	return cmd
+}

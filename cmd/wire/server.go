@@ -111,7 +111,7 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (_ *Server
 	parts.Disclosures = app.disclosures
 	parts.Logger, parts.Ready = app.logger, app.Ready
 	if app.personal != nil {
-		parts.Personal, parts.Erasures = app.vault, app.personal.service
+		parts.Personal, parts.Erasures, parts.PersonalReports = app.vault, app.personal.service, app.personal.reports
 		if app.personal.redactions != nil {
 			parts.Redactions = app.personal.redactions
 		}

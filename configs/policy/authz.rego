@@ -80,6 +80,7 @@ grants := {
 	"webhooks.disclose": {"compliance"},
 	"access_log.read": {"auditor", "compliance"},
 	"disclosures.grant": {"compliance"},
+	"personal_data.report": {"compliance"},
 	"disclosures.read": {"auditor", "compliance", "compliance_approver"},
 }
 
