@@ -92,6 +92,9 @@ func (d subscriptionConsumer) Pause(ctx context.Context, owner ports.Principal, 
 	return err
 }
 
+// disclosingRole is the role with the right webhooks.disclose.
+const disclosingRole = "compliance"
+
 // ownerEncoder writes events as the owner of a subscription may see them.
 type ownerEncoder struct{ app *App }
 
@@ -103,6 +106,9 @@ func (o ownerEncoder) EncodeFor(ctx context.Context, owner ports.Principal, e ev
 			if reason == "" {
 				return module.Masked{}, nil
 			}
+			// The role that allows the disclosure reads nothing itself; the owner's other roles
+			// decide what is shown.
+			owner.Roles = slices.DeleteFunc(slices.Clone(owner.Roles), func(role string) bool { return role == disclosingRole })
 			return o.app.disclosures.Reader(ctx, owner, disclosure.Purpose{Operation: "webhook", Reason: reason})
 		},
 		visible: func(code string) bool {
