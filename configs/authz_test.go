@@ -120,7 +120,7 @@ func expectations(t *testing.T) (out []expectation) {
 	for _, action := range []string{
 		"intents.approve", "events.append", "snapshots.write", "streams.describe", "streams.delete", "streams.tombstone", "event_types.register", "event_types.deprecate", "event_types.confirm", "legal_entities.create", "principals.enroll", "projections.operate", "projections.define",
 		"erasure.request", "erasure.approve", "redaction.request", "redaction.approve", "holds.place", "holds.release",
-		"subscriptions.manage", "subscriptions.consume", "subscriptions.operate", "webhooks.allow", "webhooks.disclose",
+		"subscriptions.manage", "subscriptions.consume", "subscriptions.operate", "webhooks.allow", "webhooks.disclose", "disclosures.grant",
 	} {
 		add("auditor with another role: "+action, false, "auditor", accessInput{
 			"action": action, "roles": []string{"module", "admin", "compliance", "auditor"}, "legal_entity": "", "entitled": []string{}, "actor": person,
@@ -276,6 +276,12 @@ func readings(t *testing.T) (out []expectation) {
 	for _, role := range []string{"auditor", "compliance", "compliance_approver", "admin", "operator"} {
 		add(role+" with other roles reads nothing", accessInput{"roles": []string{"module", role, "controller"}}, none)
 	}
+	granted := map[string][]string{"builtin": {"bank", "contact"}, "foreign": {"bank", "contact"}}
+	add("auditor with a grant", accessInput{"roles": []string{"auditor"}, "service": false, "granted": []string{"contact", "bank"}}, granted)
+	add("auditor with another role and a grant", accessInput{"roles": []string{"auditor", "vendor_admin"}, "service": false, "granted": []string{"contact", "bank"}}, granted)
+	add("auditor with a grant of nonsense", accessInput{"roles": []string{"auditor"}, "service": false, "granted": []string{"shoe_size"}}, none)
+	add("a service has no grant", accessInput{"roles": []string{"auditor"}, "service": true, "granted": []string{"contact"}}, none)
+	add("another role has no grant", accessInput{"roles": []string{"compliance"}, "service": false, "granted": []string{"contact"}}, none)
 	add("person in the role of a service", accessInput{"roles": []string{"module"}, "service": false}, none)
 	add("two roles", accessInput{"roles": []string{"ap_clerk", "module"}}, map[string][]string{"builtin": {"contact"}, "foreign": byRole["module"]["foreign"]})
 	add("unknown role", accessInput{"roles": []string{"king"}}, none)
@@ -296,7 +302,7 @@ func matrixCases(action, role string, allow bool, reason string) []expectation {
 			switch {
 			case foreign:
 				e.allow, e.reason = false, "legal_entity"
-			case len(entitled) > 0 && (strings.HasPrefix(action, "event_types.") && !strings.HasSuffix(action, "read") && !strings.HasSuffix(action, "check") || action == "legal_entities.create" || action == "webhooks.allow"):
+			case len(entitled) > 0 && (strings.HasPrefix(action, "event_types.") && !strings.HasSuffix(action, "read") && !strings.HasSuffix(action, "check") || action == "legal_entities.create" || action == "webhooks.allow" || action == "access_log.read" || strings.HasPrefix(action, "disclosures.")):
 				e.allow, e.reason = false, "tenant_wide"
 			}
 		}

@@ -38,6 +38,8 @@ type Config struct {
 	KeyStore    KeyStore    `config:"keystore"`
 	Erasure     Erasure     `config:"erasure"`
 	Rotation    Rotation    `config:"rotation"`
+	AccessLog   AccessLog   `config:"access_log"`
+	Disclosure  Disclosure  `config:"disclosure"`
 	Node        Node        `config:"node"`
 	Log         Log         `config:"log"`
 	Telemetry   Telemetry   `config:"telemetry"`
@@ -190,6 +192,16 @@ type Rotation struct {
 	Workers      int           `config:"workers"`       // calls of the key service at the same time
 }
 
+// AccessLog configures the record of reads that matter.
+type AccessLog struct {
+	Retention time.Duration `config:"retention"` // how long an access is kept; then a node deletes it
+}
+
+// Disclosure configures grants of personal data to auditors.
+type Disclosure struct {
+	LongestGrant time.Duration `config:"longest_grant"` // from the beginning of a grant to its end
+}
+
 // Node identifies this process among the nodes of a database.
 type Node struct {
 	ID string `config:"id"` // empty: the host's name and a random part, new at every start
@@ -260,6 +272,8 @@ func Default() Config {
 		KeyStore:    KeyStore{Pool: 4, LockTimeout: 10 * time.Second},
 		Erasure:     Erasure{Poll: time.Second, GateInterval: time.Minute},
 		Rotation:    Rotation{At: "02:00", MaximumAge: 365 * 24 * time.Hour, DeletionDays: 7, Workers: 8},
+		AccessLog:   AccessLog{Retention: 90 * 24 * time.Hour},
+		Disclosure:  Disclosure{LongestGrant: 30 * 24 * time.Hour},
 		Log:         Log{Level: "info", Format: "json"},
 	}
 }

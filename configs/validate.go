@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/erpbackbone/backbone/domain/disclosure"
 )
 
 // rule is a condition that a setting must meet.
@@ -113,6 +115,8 @@ func (c Config) durations() []rule {
 		between("keystore.lock_timeout", c.KeyStore.LockTimeout, 100*time.Millisecond, 10*time.Minute),
 		between("erasure.poll", c.Erasure.Poll, 50*time.Millisecond, time.Minute),
 		between("erasure.gate_interval", c.Erasure.GateInterval, time.Second, time.Minute),
+		between("access_log.retention", c.AccessLog.Retention, disclosure.MinRetention, 10*365*24*time.Hour),
+		between("disclosure.longest_grant", c.Disclosure.LongestGrant, time.Hour, 366*24*time.Hour),
 		between("rotation.max_age", c.Rotation.MaximumAge, 24*time.Hour, 10*365*24*time.Hour),
 	}
 	for _, pause := range c.Intake.Retries {

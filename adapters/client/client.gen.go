@@ -122,6 +122,56 @@ const (
 	Spot    GlSetExchangeRatePayloadRateType = "spot"
 )
 
+// Access defines model for Access.
+type Access struct {
+	At time.Time `json:"at"`
+
+	// Class Of the personal data.
+	Class string `json:"class,omitempty,omitzero"`
+	ID    string `json:"id"`
+
+	// Kind personal_data: values in clear; export: events as a file; verification: of a log; report: all that is stored about a
+	// person; search: for a person, by personal data.
+	Kind AccessKind `json:"kind"`
+
+	// LegalEntity Absent: several.
+	LegalEntity string `json:"legal_entity,omitempty,omitzero"`
+
+	// Operation Of this document, such as getEvent; of a read model its route.
+	Operation string `json:"operation"`
+
+	// PersonID Who read; the pseudonymous id.
+	PersonID string `json:"person_id"`
+
+	// PrincipalID The login.
+	PrincipalID string `json:"principal_id"`
+
+	// Reason As the reader gave it in `Access-Reason`.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// RequestID The `X-Request-Id` of the request.
+	RequestID string `json:"request_id,omitempty,omitzero"`
+
+	// Subject Whose data, as `type:id`; absent where the kind concerns no person.
+	Subject string `json:"subject,omitempty,omitzero"`
+
+	// Values Of this person and class in one answer.
+	Values int `json:"values,omitempty,omitzero"`
+}
+
+// AccessKind personal_data: values in clear; export: events as a file; verification: of a log; report: all that is stored about a
+// person; search: for a person, by personal data.
+type AccessKind = string
+
+// AccessList defines model for AccessList.
+type AccessList struct {
+	Accesses []Access `json:"accesses"`
+	HasMore  bool     `json:"has_more"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
+}
+
 // Acknowledge defines model for Acknowledge.
 type Acknowledge struct {
 	// Consumer Only what this consumer has.
@@ -663,6 +713,31 @@ type Descendants struct {
 
 	// Truncated There are more effects; left_out says where and why they are not shown.
 	Truncated bool `json:"truncated"`
+}
+
+// Disclosure defines model for Disclosure.
+type Disclosure struct {
+	// Active Whether the auditor may read now.
+	Active    bool      `json:"active"`
+	Classes   []string  `json:"classes"`
+	EndReason string    `json:"end_reason,omitempty,omitzero"`
+	EndedAt   time.Time `json:"ended_at,omitempty,omitzero"`
+
+	// EndedBy Who ended it before its time.
+	EndedBy   string    `json:"ended_by,omitempty,omitzero"`
+	GrantedAt time.Time `json:"granted_at"`
+
+	// GrantedBy Pseudonymous id of the person.
+	GrantedBy string    `json:"granted_by"`
+	ID        string    `json:"id"`
+	PersonID  string    `json:"person_id"`
+	Reason    string    `json:"reason"`
+	Until     time.Time `json:"until"`
+}
+
+// DisclosureList defines model for DisclosureList.
+type DisclosureList struct {
+	Disclosures []Disclosure `json:"disclosures"`
 }
 
 // DocumentSteps defines model for DocumentSteps.
@@ -1678,6 +1753,21 @@ type Nack struct {
 
 	// Reason For people; no personal data.
 	Reason string `json:"reason,omitempty,omitzero"`
+}
+
+// NewDisclosure defines model for NewDisclosure.
+type NewDisclosure struct {
+	// Classes Classes of personal data such as contact.
+	Classes []string `json:"classes"`
+
+	// PersonID The auditor; the pseudonymous id.
+	PersonID string `json:"person_id"`
+
+	// Reason For colleagues and auditors; no personal data.
+	Reason string `json:"reason"`
+
+	// Until Not included; at most `disclosure.longest_grant` ahead.
+	Until time.Time `json:"until"`
 }
 
 // NewErasureRequest defines model for NewErasureRequest.
@@ -3394,6 +3484,9 @@ type WebhookTest struct {
 	Status int `json:"status"`
 }
 
+// AccessReason defines model for AccessReason.
+type AccessReason = string
+
 // AsOf defines model for AsOf.
 type AsOf = string
 
@@ -3547,6 +3640,31 @@ type HealthAnswer = Health
 // ProblemAnswer RFC 9457. Some codes bring further members.
 type ProblemAnswer = Problem
 
+// ListAccessesParams defines parameters for ListAccesses.
+type ListAccessesParams struct {
+	// Person Only what this person or service read; the pseudonymous id.
+	Person string `form:"person,omitempty" json:"person,omitempty,omitzero"`
+
+	// Subject Only reads about this person, as `type:id`.
+	Subject string `form:"subject,omitempty" json:"subject,omitempty,omitzero"`
+
+	// Class Only values of this class of personal data.
+	Class string `form:"class,omitempty" json:"class,omitempty,omitzero"`
+
+	// Kind Only this kind.
+	Kind AccessKind `form:"kind,omitempty" json:"kind,omitempty,omitzero"`
+
+	// From Read then or later, a date or an RFC 3339 time.
+	From string `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// To Read then or earlier, a date or an RFC 3339 time.
+	To    string `form:"to,omitempty" json:"to,omitempty,omitzero"`
+	Limit Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
 // ListDeadLettersParams defines parameters for ListDeadLetters.
 type ListDeadLettersParams struct {
 	// Kind Of the reader.
@@ -3663,6 +3781,15 @@ type ReadApVendorsParams struct {
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
+// GrantDisclosureParams defines parameters for GrantDisclosure.
+type GrantDisclosureParams struct {
+	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
+	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
+	// does not use the key up.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // GetEntityParams defines parameters for GetEntity.
 type GetEntityParams struct {
 	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
@@ -3673,6 +3800,9 @@ type GetEntityParams struct {
 
 	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now.
 	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
 }
 
 // ListErasureRequestsParams defines parameters for ListErasureRequests.
@@ -3786,6 +3916,9 @@ type ListEventsParams struct {
 	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
 }
 
 // AppendEventsParams defines parameters for AppendEvents.
@@ -3809,6 +3942,9 @@ type GetProcessParams struct {
 	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
 }
 
 // GetEventParams defines parameters for GetEvent.
@@ -3820,6 +3956,9 @@ type GetEventParams struct {
 	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
 }
 
 // GetDescendantsParams defines parameters for GetDescendants.
@@ -3834,6 +3973,9 @@ type GetDescendantsParams struct {
 	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
 }
 
 // GetLineageParams defines parameters for GetLineage.
@@ -3845,6 +3987,9 @@ type GetLineageParams struct {
 	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
 }
 
 // ReadGlAccountsAccountLedgerParams defines parameters for ReadGlAccountsAccountLedger.
@@ -3938,6 +4083,9 @@ type SubmitIntentParams struct {
 type GetIntentParams struct {
 	// LegalEntity Without it all legal entities that the caller may see are searched.
 	LegalEntity OptionalLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
 }
 
 // ApproveIntentParams defines parameters for ApproveIntent.
@@ -3998,6 +4146,9 @@ type GetProjectionRowsParams struct {
 
 	// Cursor `next_cursor` of the page before, unchanged.
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
 }
 
 // QueryEventsParams defines parameters for QueryEvents.
@@ -4006,6 +4157,9 @@ type QueryEventsParams struct {
 	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
 }
 
 // ListRedactionRequestsParams defines parameters for ListRedactionRequests.
@@ -4067,6 +4221,9 @@ type ReadAllEventsParams struct {
 	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
 }
 
 // DeleteStreamParams defines parameters for DeleteStream.
@@ -4112,6 +4269,9 @@ type ReadStreamParams struct {
 	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
 	// at what is stored.
 	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
 }
 
 // AppendToStreamParams defines parameters for AppendToStream.
@@ -4188,6 +4348,25 @@ type PollSubscriptionParams struct {
 // ListVerificationsParams defines parameters for ListVerifications.
 type ListVerificationsParams struct {
 	Limit Limit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+}
+
+// ListAccesses is GET /api/access-log: List the reads that matter, newest first.
+func (c *Client) ListAccesses(ctx context.Context, params ListAccessesParams, options ...Option) (AccessList, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/access-log"),
+		repeatable: true,
+	}
+	r.setQuery("person", params.Person)
+	r.setQuery("subject", params.Subject)
+	r.setQuery("class", params.Class)
+	r.setQuery("kind", params.Kind)
+	r.setQuery("from", params.From)
+	r.setQuery("to", params.To)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out AccessList
+	err := c.do(ctx, r, &out, options)
+	return out, err
 }
 
 // ListDeadLetters is GET /api/admin/dead-letters: List the events that projections failed at.
@@ -4526,6 +4705,41 @@ func (c *Client) ReadApVendors(ctx context.Context, params ReadApVendorsParams, 
 	return out, err
 }
 
+// ListDisclosures is GET /api/disclosures: List the grants of personal data to auditors, newest first.
+func (c *Client) ListDisclosures(ctx context.Context, options ...Option) (DisclosureList, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/disclosures"),
+		repeatable: true,
+	}
+	var out DisclosureList
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// GrantDisclosure is POST /api/disclosures: Let an auditor read classes of personal data for a time.
+func (c *Client) GrantDisclosure(ctx context.Context, params GrantDisclosureParams, body NewDisclosure, options ...Option) (Disclosure, error) {
+	r := request{
+		method: http.MethodPost, path: expandPath("/api/disclosures"),
+		body:       body,
+		repeatable: params.IdempotencyKey != "",
+	}
+	r.setHeader("Idempotency-Key", params.IdempotencyKey)
+	var out Disclosure
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// EndDisclosure is POST /api/disclosures/{id}/end: End a grant before its time.
+func (c *Client) EndDisclosure(ctx context.Context, id ID, body RejectRequest, options ...Option) (Disclosure, error) {
+	r := request{
+		method: http.MethodPost, path: expandPath("/api/disclosures/%s/end", id),
+		body: body,
+	}
+	var out Disclosure
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
 // GetEntity is GET /api/entities/{type}/{id}: Read the state of an entity.
 func (c *Client) GetEntity(ctx context.Context, pType string, id string, params GetEntityParams, options ...Option) (EntityState, error) {
 	r := request{
@@ -4536,6 +4750,7 @@ func (c *Client) GetEntity(ctx context.Context, pType string, id string, params 
 	r.setQuery("consistency", params.Consistency)
 	r.setQuery("as_of", params.AsOf)
 	r.setQuery("known_at", params.KnownAt)
+	r.setHeader("Access-Reason", params.AccessReason)
 	var out EntityState
 	err := c.do(ctx, r, &out, options)
 	return out, err
@@ -4776,6 +4991,7 @@ func (c *Client) ListEvents(ctx context.Context, params ListEventsParams, option
 	r.setQuery("limit", params.Limit)
 	r.setQuery("cursor", params.Cursor)
 	r.setQuery("raw", params.Raw)
+	r.setHeader("Access-Reason", params.AccessReason)
 	var out EventPage
 	err := c.do(ctx, r, &out, options)
 	return out, err
@@ -4803,6 +5019,7 @@ func (c *Client) GetProcess(ctx context.Context, correlationID string, params Ge
 	}
 	r.setQuery("limit", params.Limit)
 	r.setQuery("raw", params.Raw)
+	r.setHeader("Access-Reason", params.AccessReason)
 	var out Process
 	err := c.do(ctx, r, &out, options)
 	return out, err
@@ -4816,6 +5033,7 @@ func (c *Client) GetEvent(ctx context.Context, id ID, params GetEventParams, opt
 	}
 	r.setQuery("legal_entity", params.LegalEntity)
 	r.setQuery("raw", params.Raw)
+	r.setHeader("Access-Reason", params.AccessReason)
 	var out EventAnswer
 	err := c.do(ctx, r, &out, options)
 	return out, err
@@ -4830,6 +5048,7 @@ func (c *Client) GetDescendants(ctx context.Context, id ID, params GetDescendant
 	r.setQuery("legal_entity", params.LegalEntity)
 	r.setQuery("limit", params.Limit)
 	r.setQuery("raw", params.Raw)
+	r.setHeader("Access-Reason", params.AccessReason)
 	var out Descendants
 	err := c.do(ctx, r, &out, options)
 	return out, err
@@ -4843,6 +5062,7 @@ func (c *Client) GetLineage(ctx context.Context, id ID, params GetLineageParams,
 	}
 	r.setQuery("legal_entity", params.LegalEntity)
 	r.setQuery("raw", params.Raw)
+	r.setHeader("Access-Reason", params.AccessReason)
 	var out Lineage
 	err := c.do(ctx, r, &out, options)
 	return out, err
@@ -4928,6 +5148,7 @@ func (c *Client) GetIntent(ctx context.Context, id ID, params GetIntentParams, o
 		repeatable: true,
 	}
 	r.setQuery("legal_entity", params.LegalEntity)
+	r.setHeader("Access-Reason", params.AccessReason)
 	var out Intent
 	err := c.do(ctx, r, &out, options)
 	return out, err
@@ -5021,6 +5242,7 @@ func (c *Client) GetProjectionRows(ctx context.Context, name ProjectionName, par
 	r.setQuery("min_sequence", params.MinSequence)
 	r.setQuery("limit", params.Limit)
 	r.setQuery("cursor", params.Cursor)
+	r.setHeader("Access-Reason", params.AccessReason)
 	var out ProjectionRows
 	err := c.do(ctx, r, &out, options)
 	return out, err
@@ -5034,6 +5256,7 @@ func (c *Client) QueryEvents(ctx context.Context, params QueryEventsParams, body
 		repeatable: true,
 	}
 	r.setQuery("raw", params.Raw)
+	r.setHeader("Access-Reason", params.AccessReason)
 	var out QueryPage
 	err := c.do(ctx, r, &out, options)
 	return out, err
@@ -5196,6 +5419,7 @@ func (c *Client) ReadAllEvents(ctx context.Context, params ReadAllEventsParams, 
 	r.setQuery("count", params.Count)
 	r.setQuery("include_data", params.IncludeData)
 	r.setQuery("raw", params.Raw)
+	r.setHeader("Access-Reason", params.AccessReason)
 	var out FeedPage
 	err := c.do(ctx, r, &out, options)
 	return out, err
@@ -5231,6 +5455,7 @@ func (c *Client) ReadStream(ctx context.Context, pType OfStreamType, id OfStream
 	r.setQuery("count", params.Count)
 	r.setQuery("include_data", params.IncludeData)
 	r.setQuery("raw", params.Raw)
+	r.setHeader("Access-Reason", params.AccessReason)
 	var out StreamPage
 	err := c.do(ctx, r, &out, options)
 	return out, err

@@ -22,6 +22,7 @@ import (
 type Config struct {
 	Server string // base URL, "http://127.0.0.1:8080"
 	Token  string // access token
+	Reason string // for which personal data is read, for the server's access log; may be ""
 	// Attempts bounds how often a request is sent while the server is unavailable;
 	// 0 is 5.
 	Attempts int
@@ -34,6 +35,7 @@ type Config struct {
 type Client struct {
 	base        *url.URL
 	token       string
+	reason      string
 	http        *http.Client
 	attempts    int
 	longestWait time.Duration
@@ -50,7 +52,7 @@ func New(c Config) (*Client, error) {
 		ExpectContinueTimeout: time.Second, ResponseHeaderTimeout: 2 * time.Minute,
 	}
 	return &Client{
-		base: base, token: c.Token, http: &http.Client{Transport: transport},
+		base: base, token: c.Token, reason: c.Reason, http: &http.Client{Transport: transport},
 		attempts: cmp.Or(c.Attempts, 5), longestWait: cmp.Or(c.LongestWait, 10*time.Second),
 	}, nil
 }
@@ -267,6 +269,9 @@ func (c *Client) openStream(ctx context.Context, path string, query url.Values, 
 func (c *Client) authorize(req *http.Request) {
 	if c.token != "" {
 		req.Header.Set("Authorization", "Bearer "+c.token)
+	}
+	if c.reason != "" && req.Header.Get("Access-Reason") == "" {
+		req.Header.Set("Access-Reason", c.reason)
 	}
 }
 

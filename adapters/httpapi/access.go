@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"net/url"
 	"slices"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/labstack/echo/v4"
 
+	"github.com/erpbackbone/backbone/application/disclosure"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/application/tenancy"
@@ -25,8 +27,6 @@ type Access interface {
 	LegalEntity(ctx context.Context, tenantID, code string) (ports.LegalEntity, error)
 	LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error)
 	CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (ports.LegalEntity, error)
-	// Reader returns the classes of personal data that the principal may read.
-	Reader(ctx context.Context, p ports.Principal) (module.Reader, error)
 	// Sight returns which event types the principal sees.
 	Sight(ctx context.Context, p ports.Principal) (module.Sight, error)
 	// Admit enrolls a principal on behalf of an administrator and returns its new token.
@@ -47,7 +47,7 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 		return func(c echo.Context) error {
 			ctx := c.Request().Context()
 			current := callOf(ctx)
-			current.route = c.Path()
+			current.route, current.operation = c.Path(), cmp.Or(op.id, c.Path())
 			if op.action != "" {
 				current.token = tokenOf(c.Request())
 				p, err := s.config.Access.Authenticate(ctx, current.token)
@@ -63,6 +63,10 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 					c.SetRequest(c.Request().WithContext(ctx))
 				}
 				if err := checkAddress(c.Request().URL); err != nil {
+					return err
+				}
+				current.reason = c.Request().Header.Get(headerAccessReason)
+				if err := disclosure.CheckReason(headerAccessReason, current.reason); err != nil {
 					return err
 				}
 				for name := range c.QueryParams() {

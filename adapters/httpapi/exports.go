@@ -9,6 +9,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/erpbackbone/backbone/application/query"
+	access "github.com/erpbackbone/backbone/domain/disclosure"
 )
 
 var exportHandlers = handlers{
@@ -50,6 +51,10 @@ func (s *Server) exportEvents(ctx context.Context, r *request) (any, error) {
 		return nil, r.err
 	}
 	e.sel.Limit = firstExportPage
+	a := access.Access{Kind: access.Export, LegalEntity: sel.LegalEntity}
+	if err := s.config.Disclosures.Record(ctx, callOf(ctx).principal, purposeOf(ctx), a); err != nil {
+		return nil, err
+	}
 	return e, e.readPage()
 }
 

@@ -28,6 +28,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/administration"
 	appending "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/disclosure"
 	"github.com/erpbackbone/backbone/application/entities"
 	"github.com/erpbackbone/backbone/application/live"
 	"github.com/erpbackbone/backbone/application/module"
@@ -151,13 +152,14 @@ func (w administrationWriter) Write(ctx context.Context, b administration.Write)
 
 // apiFixture is a running server over the real application and a store in memory.
 type apiFixture struct {
-	url        string
-	store      *memory.Database
-	principals ports.Principals
-	tokens     map[string]string
-	log        *bytesLog
-	router     routers.Router
-	ready      func() map[string]error
+	url         string
+	store       *memory.Database
+	principals  ports.Principals
+	disclosures *disclosure.Service
+	tokens      map[string]string
+	log         *bytesLog
+	router      routers.Router
+	ready       func() map[string]error
 }
 
 type bytesLog struct {
@@ -294,8 +296,12 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 	h.tokens["expired"], err = who.Enroll(ctx, expired)
 	require.NoError(t, err)
 
+	h.disclosures = testkit.Must(disclosure.New(disclosure.Config{
+		Accesses: h.store.AccessLog, Rights: who, Logs: log, Principals: h.principals.(*administration.Principals), Administration: log, Entities: h.store.Directory,
+		Cursors: query.NewCursorSealer([]byte("key")), Clock: clock, IDs: ids, Limits: disclosure.Limits{LongestGrant: 24 * time.Hour},
+	}))
 	config := httpapi.Config{
-		Access: who, Events: reads, Types: types, Reports: reports, Catalog: catalog, Limits: limitsOf(nil),
+		Access: who, Disclosures: h.disclosures, Events: reads, Types: types, Reports: reports, Catalog: catalog, Limits: limitsOf(nil),
 		Appends: appends,
 		Streams: streams.New(streams.Config{Writer: streamWriter{appends}, Reader: h.store.Events, Catalog: catalog, Roles: catalog.RoleNames()}),
 		Intents: testkit.Must(pipeline.New(pipeline.Config{

@@ -179,6 +179,11 @@ func (s *Server) getIntent(ctx context.Context, r *request) (any, error) {
 	}); err != nil {
 		return nil, err
 	}
+	return s.intentAnswer(ctx, stored, outcome)
+}
+
+// intentAnswer renders an intent with its payload as the caller may read it.
+func (s *Server) intentAnswer(ctx context.Context, stored intent.Intent, outcome pipeline.Outcome) (any, error) {
 	payload, err := s.openIntent(ctx, stored)
 	if err != nil {
 		return nil, err

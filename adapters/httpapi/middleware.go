@@ -14,6 +14,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -22,8 +23,11 @@ type call struct {
 	// requestID is in the answer, the log and the error_id of a problem. It is not the
 	// correlation id of events, which is a member of a body.
 	requestID   string
-	route       string // "" until an operation has been found
-	token       string // of the caller; feeds and exports check it again
+	route       string            // "" until an operation has been found
+	operation   string            // its id in the OpenAPI document; of a read model its route
+	reason      string            // of the header Access-Reason, checked
+	subject     shredding.Subject // whose report is made; "": none is
+	token       string            // of the caller; feeds and exports check it again
 	principal   ports.Principal
 	body        []byte        // as sent, checked; valid until the answer
 	code        string        // of the problem that answered it
@@ -83,7 +87,7 @@ func (s *Server) observe(next echo.HandlerFunc) echo.HandlerFunc {
 
 // routesWithoutDeadline holds the routes whose answers may take any time; each page of such an
 // answer has its own deadline.
-var routesWithoutDeadline = map[string]bool{"/api/events/export": true, pathFeedAll: true, pathFeedStream: true}
+var routesWithoutDeadline = map[string]bool{"/api/events/export": true, "/api/personal-data/report": true, pathFeedAll: true, pathFeedStream: true}
 
 func (s *Server) recordRequest(ctx context.Context, c echo.Context, current *call, took time.Duration) {
 	route := current.route

@@ -74,3 +74,7 @@ type nameReader struct{}
 func (nameReader) Reads(recordType string, class shredding.Class) bool {
 	return recordType == administration.PrincipalNamed && class == shredding.Identity
 }
+
+// Disclose implements module.Reader. Names are joined to what a caller reads, and are no reads
+// of their own.
+func (nameReader) Disclose(context.Context, []module.Opened) error { return nil }

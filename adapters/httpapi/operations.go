@@ -165,6 +165,8 @@ var resources = []resource{
 	{legalHoldHandlers, hasErasures, keysMissing},
 	{redactionHandlers, func(c *Config) bool { return c.Redactions != nil },
 		fault.New(fault.FailedPrecondition, "redaction.not_served", "this server redacts nothing; ask an operator to set database.eraser_dsn and a key service")},
+	{handlers: disclosureHandlers},
+	{personalReportHandlers, func(c *Config) bool { return c.PersonalReports != nil }, keysMissing},
 	{handlers: legalEntityHandlers},
 	{handlers: principalHandlers},
 	{verificationHandlers, func(c *Config) bool { return c.Verifications != nil },

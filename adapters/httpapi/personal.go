@@ -44,7 +44,7 @@ func (s *Server) openSealed(ctx context.Context, documents []module.SealedDocume
 	if len(documents) == 0 {
 		return nil
 	}
-	reader, err := s.config.Access.Reader(ctx, callOf(ctx).principal)
+	reader, err := s.config.Disclosures.Reader(ctx, callOf(ctx).principal, purposeOf(ctx))
 	if err != nil {
 		return err
 	}

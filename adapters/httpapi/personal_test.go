@@ -57,13 +57,14 @@ func (s *sealingStub) seal(document []byte, at shredding.Location, pointer strin
 }
 
 // Open implements httpapi.Personal.
-func (s *sealingStub) Open(_ context.Context, documents []module.SealedDocument, r module.Reader) error {
+func (s *sealingStub) Open(ctx context.Context, documents []module.SealedDocument, r module.Reader) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.opens++
 	if s.err != nil {
 		return s.err
 	}
+	shown := module.Opened{Subject: "person:P-1", Class: shredding.Contact}
 	for i, d := range documents {
 		opened, err := shredding.OpenDocument(nil, d.Document, func(v shredding.Sealed) (shredding.Answer, error) {
 			at := d.At
@@ -79,6 +80,8 @@ func (s *sealingStub) Open(_ context.Context, documents []module.SealedDocument,
 			case v.Subject == "person:P-0":
 				return shredding.Destroyed(), nil
 			}
+			shown.Partition = at.Partition
+			shown.Values++
 			plain, err := shredding.Open(s.key, at, v.Subject, v.Envelope)
 			return shredding.Clear(plain), err
 		})
@@ -87,7 +90,10 @@ func (s *sealingStub) Open(_ context.Context, documents []module.SealedDocument,
 		}
 		documents[i].Document = opened
 	}
-	return nil
+	if shown.Values == 0 {
+		return nil
+	}
+	return r.Disclose(ctx, []module.Opened{shown})
 }
 
 func (s *sealingStub) count() int {

@@ -59,6 +59,10 @@ type Config struct {
 	Catalog   Catalog
 	Entities  *entities.Service        // computes states of entities
 	Snapshots *streams.SnapshotService // stores states that clients computed from streams
+	// Disclosures decides what personal data callers read, and records it with exports.
+	Disclosures Disclosures
+	// PersonalReports serves reports about persons; nil: pii.keys_missing.
+	PersonalReports PersonalReports
 	// Personal opens personal values in answers; nil: every caller sees "[MASKED]".
 	Personal Personal
 	// Upcaster converts events to the newest version of their type; nil: answers have them as

@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"testing"
+	"time"
 
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/system"
@@ -74,5 +75,13 @@ func TestLeases(t *testing.T) {
 	conformance.RunLeases(t, func(*testing.T) conformance.LeaseHarness {
 		clock := conformance.NewClock()
 		return conformance.LeaseHarness{Leases: memory.New(memory.Config{Clock: clock}).Leases, Pass: clock.Advance}
+	})
+}
+
+func TestAccessLog(t *testing.T) {
+	t.Parallel()
+	clock := conformance.NewClock()
+	conformance.RunAccessLog(t, conformance.AccessLogHarness{
+		Accesses: memory.New(memory.Config{Clock: clock}).AccessLog, Age: func(_ *testing.T, by time.Duration) { clock.Advance(by) },
 	})
 }

@@ -28,6 +28,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/erpbackbone/backbone/domain/disclosure"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -67,6 +68,7 @@ type Database struct {
 	Publishers          *Publishers
 	Leases              *Leases
 	Redactions          *Redactions
+	AccessLog           *AccessLog
 }
 
 // state is what all objects of a database share.
@@ -93,6 +95,8 @@ type state struct {
 	streamSnapshots map[streamSnapshotKey][]ports.StreamSnapshot
 
 	redactionRequests map[event.ID]*ports.RedactionRequest
+
+	accesses map[event.PartitionID][]disclosure.Access // by time and id
 
 	subscriptions map[event.ID]*subscriptionRecord
 	decisions     []ports.ParkedDecision
@@ -129,6 +133,8 @@ func New(c Config) *Database {
 		nodes:           map[string]map[string]time.Time{},
 
 		redactionRequests: map[event.ID]*ports.RedactionRequest{},
+
+		accesses: map[event.PartitionID][]disclosure.Access{},
 	}
 	if s.clock == nil {
 		s.clock = systemClock{}
@@ -145,7 +151,7 @@ func New(c Config) *Database {
 		Projections: &Projections{s}, ProjectionVersions: &ProjectionVersions{s}, ProjectionRows: &ProjectionRows{s},
 		ProjectionSnapshots: &ProjectionSnapshots{s}, ProjectionTargets: &ProjectionTargets{}, ReadModels: &ReadModels{s},
 		Subscriptions: &SubscriptionStore{s}, Webhooks: &Webhooks{s}, Publishers: &Publishers{s}, Leases: &Leases{s},
-		Redactions: &Redactions{s},
+		Redactions: &Redactions{s}, AccessLog: &AccessLog{s},
 	}
 }
 

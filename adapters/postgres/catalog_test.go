@@ -108,6 +108,10 @@ func TestGrants(t *testing.T) {
 		backbone_app:webhook_endpoints:DISU backbone_reader:webhook_endpoints:S backbone_app:publisher_cursors:ISU backbone_reader:publisher_cursors:S backbone_outbox_reader:schema:U backbone_outbox_reader:outbox:S
 		backbone_app:subscriptions:DISU backbone_app:subscription_consumers:DISU backbone_app:subscription_cursors:DISU backbone_app:subscription_messages:DISU backbone_app:subscription_parked:DISU backbone_app:subscription_tenants:ISU backbone_app:subscription_decisions:IS
 		backbone_reader:subscriptions:S backbone_reader:subscription_cursors:S backbone_reader:subscription_messages:S backbone_reader:subscription_parked:S backbone_reader:subscription_decisions:S
+		backbone_app:access_log:S backbone_app:access_log.partition_id:I backbone_app:access_log.value_count:I backbone_app:access_log.id:I backbone_app:access_log.person_id:I
+		backbone_app:access_log.principal_id:I backbone_app:access_log.kind:I backbone_app:access_log.operation:I backbone_app:access_log.legal_entity:I backbone_app:access_log.subject_id:I
+		backbone_app:access_log.class:I backbone_app:access_log.reason:I backbone_app:access_log.request_id:I backbone_reader:access_log:S
+		backbone_app:settle_access_log():E backbone_app:delete_accesses():E
 		backbone_sealer:event_keys:S backbone_sealer:events:S backbone_sealer:partition_heads:S backbone_sealer:schema:U backbone_sealer:stream_versions:S
 	`), pgtest.Joined(got))
 	require.Empty(t, pgtest.Column(t, conn, `
@@ -176,6 +180,7 @@ func TestCatalog_LogRefusesChanges(t *testing.T) {
 		fmt.Sprintf("ALTER TABLE backbone.events DETACH PARTITION backbone.events_p%d", p),
 		"DROP TRIGGER partition_heads_never_change ON backbone.partition_heads", "CREATE RULE r AS ON INSERT TO backbone.events DO INSTEAD NOTHING",
 		"CREATE TABLE backbone.x (a int)", "SET session_replication_role = replica", "COPY backbone.events TO '/tmp/x'", "SELECT lo_import('/etc/passwd')",
+		"UPDATE backbone.access_log SET person_id = ''", "DELETE FROM backbone.access_log", "INSERT INTO backbone.access_log (at) VALUES (now())",
 		fmt.Sprintf("SELECT * FROM backbone.events_p%d", p))
 	_, err = superuser.Exec(t.Context(), `DROP TRIGGER events_append_only ON backbone.events; DROP TRIGGER payloads_append_only ON backbone.event_payloads;
 		DROP TRIGGER events_no_truncate ON backbone.events; DROP TRIGGER payloads_no_truncate ON backbone.event_payloads`)

@@ -7,6 +7,7 @@ import (
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/directory"
+	"github.com/erpbackbone/backbone/adapters/postgres/disclosure"
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog/appender"
 	"github.com/erpbackbone/backbone/adapters/postgres/intents"
@@ -50,6 +51,7 @@ type Database struct {
 	Webhooks            *subscriptions.Webhooks
 	Publishers          *subscriptions.Publishers
 	Leases              *leases.Store
+	AccessLog           *disclosure.Store
 
 	db      *pg.Database
 	closing sync.Once
@@ -61,6 +63,7 @@ type Chains struct {
 	*eventlog.Audit
 	*directory.Store
 	ports.IntentAudit
+	ports.AccessReader
 	headReader
 	registryReader
 	subscriptionReader
@@ -86,7 +89,7 @@ type headReader interface {
 
 // Chains returns the stores that a verification reads.
 func (d *Database) Chains() Chains {
-	return Chains{d.Audit, d.Directory, d.Intents, d.Events, d.Registry, d.Subscriptions, d.Webhooks}
+	return Chains{d.Audit, d.Directory, d.Intents, d.AccessLog, d.Events, d.Registry, d.Subscriptions, d.Webhooks}
 }
 
 // Pool is the pool of reads, for read models that modules keep in this database.
@@ -128,6 +131,7 @@ func Open(ctx context.Context, c Config) (*Database, error) {
 		Webhooks:            subscriptions.NewWebhooks(db),
 		Publishers:          subscriptions.NewPublishers(db),
 		Leases:              leases.New(db),
+		AccessLog:           disclosure.New(db),
 		db:                  db,
 	}, nil
 }

@@ -37,7 +37,7 @@ type Log struct {
 	clock     ports.Clock
 	logger    *slog.Logger
 	concerns  []func(context.Context, ports.LegalEntity) error // that record something when a process first uses a log
-	policy    *Policy // nil in tools
+	policy    *Policy                                          // nil in tools
 
 	mu      sync.Mutex
 	logs    map[string]ports.LegalEntity // that have begun, by tenant

@@ -56,6 +56,7 @@ func (Module) Register(r *module.Registrar) error {
 	registerHolds(r)
 	registerKeyEpochs(r)
 	registerWebhooks(r)
+	registerDisclosures(r)
 	return nil
 }
 

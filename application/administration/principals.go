@@ -14,6 +14,7 @@ import (
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/disclosure"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -383,7 +384,8 @@ type fold struct {
 	principals map[string]entry
 	byToken    map[event.Hash]string
 	names      map[string]module.SealedDocument // by person id
-	broken     error                            // administration.log_broken
+	grants     map[event.ID]disclosure.Grant
+	broken     error // administration.log_broken
 	buffer     []byte
 }
 
@@ -392,13 +394,13 @@ type entry struct{ ports.PrincipalStatus }
 func (e *entry) isRevoked() bool { return !e.RevokedAt.IsZero() }
 
 func newFold(log ports.LegalEntity, genesis event.Hash) *fold {
-	return &fold{log: log, checksum: genesis, principals: map[string]entry{}, byToken: map[event.Hash]string{}, names: map[string]module.SealedDocument{}}
+	return &fold{log: log, checksum: genesis, principals: map[string]entry{}, byToken: map[event.Hash]string{}, names: map[string]module.SealedDocument{}, grants: map[event.ID]disclosure.Grant{}}
 }
 
 // copy lets readers keep the fold while it is continued.
 func (f *fold) copy() *fold {
 	c := *f
-	c.principals, c.byToken, c.names, c.buffer = maps.Clone(f.principals), maps.Clone(f.byToken), maps.Clone(f.names), nil
+	c.principals, c.byToken, c.names, c.grants, c.buffer = maps.Clone(f.principals), maps.Clone(f.byToken), maps.Clone(f.names), maps.Clone(f.grants), nil
 	return &c
 }
 
@@ -442,12 +444,15 @@ func (f *fold) add(e *event.Recorded) {
 }
 
 func (f *fold) apply(e *event.Recorded) error {
-	if e.Stream.Type != principalStream {
+	if e.Stream.Type != principalStream && e.Stream.Type != disclosure.GrantStream {
 		return nil
 	}
 	data, err := e.Data()
 	if err != nil {
 		return err
+	}
+	if e.Stream.Type == disclosure.GrantStream {
+		return f.applyGrant(e, data)
 	}
 	id := e.Stream.ID
 	now := f.principals[id]

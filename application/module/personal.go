@@ -61,7 +61,8 @@ type Opener interface {
 	// Open replaces the sealed values of all documents: by the value if the reader may
 	// see its class, by "[MASKED]" if not, by "[REDACTED]" if the key store says that
 	// the key was destroyed. It fetches keys once for all documents. On an error it changes
-	// no document, so that an outage never looks like an erasure. A value that cannot
+	// no document, so that an outage never looks like an erasure; it has recorded with the
+	// reader what it opened before it changes any. A value that cannot
 	// be opened is pii.unsealable; pii.receipts_behind as in Seal.
 	Open(ctx context.Context, documents []SealedDocument, r Reader) error
 }
@@ -73,18 +74,46 @@ type SealedDocument struct {
 	Document []byte
 }
 
-// Reader decides which classes of personal data a caller reads in clear.
-type Reader interface {
+// Rights decides which classes of personal data a caller reads in clear.
+type Rights interface {
 	// Reads decides by the type of the event or intent that a value was sealed in.
 	Reads(recordType string, class shredding.Class) bool
 }
 
+// Reader is a caller who reads personal data, with a record of what it was given.
+type Reader interface {
+	Rights
+	// Disclose records values that are about to leave in clear, once for each call of Open that
+	// opens any. On an error none leaves.
+	Disclose(ctx context.Context, opened []Opened) error
+}
+
+// Opened counts the values of one person and class that were opened together.
+type Opened struct {
+	Partition event.PartitionID // of the legal entity whose records hold them
+	Subject   shredding.Subject
+	Class     shredding.Class
+	Values    int
+}
+
 // Planning is the Reader of planners and folds. It reads every class, because they return the
-// values to no caller.
+// values to no caller; so nothing is recorded.
 type Planning struct{}
 
-// Reads implements Reader.
+// Reads implements Rights.
 func (Planning) Reads(string, shredding.Class) bool { return true }
+
+// Disclose implements Reader.
+func (Planning) Disclose(context.Context, []Opened) error { return nil }
+
+// Masked is the Reader who reads no class.
+type Masked struct{}
+
+// Reads implements Rights.
+func (Masked) Reads(string, shredding.Class) bool { return false }
+
+// Disclose implements Reader.
+func (Masked) Disclose(context.Context, []Opened) error { return nil }
 
 // Fingerprints makes keyed digests of callers' content, so that hashing guesses does not
 // reveal a value. The same content has the same fingerprint within a tenant.

@@ -75,7 +75,7 @@ func (s *vaultFixture) email(t *testing.T, id event.ID) string {
 	return string(documents[0].Document)
 }
 
-type fullAccess struct{}
+type fullAccess struct{ module.Masked }
 
 func (fullAccess) Reads(string, shredding.Class) bool { return true }
 

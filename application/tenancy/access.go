@@ -3,6 +3,7 @@ package tenancy
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"slices"
 	"strings"
 
@@ -166,11 +167,11 @@ func (s *Service) Sight(ctx context.Context, p ports.Principal) (module.Sight, e
 	return module.NewSight(p.Binding, owners, s.owner), nil
 }
 
-// Reader returns which classes of personal data the principal reads in clear: by its roles,
-// and of a service only those that it was enrolled for, in types of its modules. Fault
-// policy.undecided.
-func (s *Service) Reader(ctx context.Context, p ports.Principal) (module.Reader, error) {
-	r, err := s.readerOfRoles(ctx, p)
+// Rights returns which classes of personal data the principal reads in clear: by its roles,
+// and of a service only those that it was enrolled for, in types of its modules. The policy
+// adds the classes that an auditor was granted for a time. Fault policy.undecided.
+func (s *Service) Rights(ctx context.Context, p ports.Principal, granted []shredding.Class) (module.Rights, error) {
+	r, err := s.rightsOfRoles(ctx, p, granted)
 	if err != nil || !p.IsService() {
 		return r, err
 	}
@@ -178,54 +179,58 @@ func (s *Service) Reader(ctx context.Context, p ports.Principal) (module.Reader,
 	if err != nil {
 		return nil, err
 	}
-	return boundReader{reader: r, sight: sight, classes: p.Binding.PIIClasses}, nil
+	return boundRights{roleRights: r, sight: sight, classes: p.Binding.PIIClasses}, nil
 }
 
-// boundReader is the reader of a service.
-type boundReader struct {
-	reader
+// boundRights are the rights of a service.
+type boundRights struct {
+	roleRights
 	sight   module.Sight
 	classes []shredding.Class
 }
 
-// Reads implements module.Reader.
-func (r boundReader) Reads(recordType string, class shredding.Class) bool {
-	return slices.Contains(r.classes, class) && r.sight.Owns(recordType) && r.reader.Reads(recordType, class)
+// Reads implements module.Rights.
+func (r boundRights) Reads(recordType string, class shredding.Class) bool {
+	return slices.Contains(r.classes, class) && r.sight.Owns(recordType) && r.roleRights.Reads(recordType, class)
 }
 
-// readerOfRoles asks the policy, which depends on the roles and on whether they are a
-// service's; its answer is cached by these.
-func (s *Service) readerOfRoles(ctx context.Context, p ports.Principal) (reader, error) {
+// rightsOfRoles asks the policy, which depends on the roles, on whether they are a service's,
+// and on what was granted; its answer is cached by these.
+func (s *Service) rightsOfRoles(ctx context.Context, p ports.Principal, granted []shredding.Class) (roleRights, error) {
 	roles := slices.Sorted(slices.Values(p.Roles))
 	key := strings.Join(roles, " ") // roles have no blanks
 	if p.IsService() {
 		key = "service " + key
 	}
+	if len(granted) > 0 {
+		key += fmt.Sprint(" granted ", granted)
+	}
 	s.mu.RLock()
-	cached, ok := s.readers[key]
+	cached, ok := s.roleRights[key]
 	s.mu.RUnlock()
 	if ok {
 		return cached, nil
 	}
 	input := struct {
-		Roles   []string `json:"roles"`
-		Service bool     `json:"service"`
-	}{nonNil(roles), p.IsService()}
-	made := reader{owner: s.owner}
+		Roles   []string          `json:"roles"`
+		Service bool              `json:"service"`
+		Granted []shredding.Class `json:"granted,omitempty"`
+	}{nonNil(roles), p.IsService(), granted}
+	made := roleRights{owner: s.owner}
 	if err := s.policies.Decide(ctx, "data.backbone.authz.pii", input, &made.classes); err != nil {
-		return reader{}, err
+		return roleRights{}, err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if len(s.readers) > 1_000 {
-		clear(s.readers)
+	if len(s.roleRights) > 1_000 {
+		clear(s.roleRights)
 	}
-	s.readers[key] = made
+	s.roleRights[key] = made
 	return made, nil
 }
 
-// reader implements module.Reader by the policy's answer.
-type reader struct {
+// roleRights implements module.Rights by the policy's answer.
+type roleRights struct {
 	owner   func(string) string
 	classes struct {
 		BuiltIn []shredding.Class `json:"builtin"`
@@ -233,8 +238,8 @@ type reader struct {
 	}
 }
 
-// Reads implements module.Reader.
-func (r reader) Reads(recordType string, class shredding.Class) bool {
+// Reads implements module.Rights.
+func (r roleRights) Reads(recordType string, class shredding.Class) bool {
 	switch {
 	case r.owner == nil || recordType == "":
 		return false

@@ -34,11 +34,11 @@ type Service struct {
 
 	allowDevelopmentTokens bool
 
-	mu       sync.RWMutex
-	byCode   map[entityKey]ports.LegalEntity
-	byToken  map[event.Hash]cachedPrincipal
-	readers  map[string]reader // by roles
-	cacheTTL time.Duration
+	mu         sync.RWMutex
+	byCode     map[entityKey]ports.LegalEntity
+	byToken    map[event.Hash]cachedPrincipal
+	roleRights map[string]roleRights // by roles
+	cacheTTL   time.Duration
 }
 
 type entityKey struct{ tenantID, code string }
@@ -71,7 +71,7 @@ func New(c Config) *Service {
 	return &Service{
 		entities: c.LegalEntities, principals: c.Principals, policies: c.Policies, owner: c.Owner, typeOwners: c.TypeOwners, roles: c.Roles, clock: c.Clock, ids: c.IDs,
 		allowDevelopmentTokens: c.AllowDevelopmentTokens,
-		byCode:                 map[entityKey]ports.LegalEntity{}, byToken: map[event.Hash]cachedPrincipal{}, readers: map[string]reader{}, cacheTTL: 5 * time.Second,
+		byCode:                 map[entityKey]ports.LegalEntity{}, byToken: map[event.Hash]cachedPrincipal{}, roleRights: map[string]roleRights{}, cacheTTL: 5 * time.Second,
 	}
 }
 

@@ -462,7 +462,7 @@ func hrTypes(context.Context, string) (map[string]string, error) {
 	return map[string]string{"hr.employee.hired": "hr", "hr.employee.left": "hr", "crm.customer.created": "crm"}, nil
 }
 
-func TestReader(t *testing.T) {
+func TestRights(t *testing.T) {
 	t.Parallel()
 	o := newTenancyFixture(t, func(c *tenancy.Config) {
 		c.TypeOwners = hrTypes
@@ -497,7 +497,7 @@ func TestReader(t *testing.T) {
 			if slices.ContainsFunc(c.roles, module.IsServiceRole) {
 				p.ActorType, p.Binding = event.System, ports.Binding{Modules: []string{"hr", "ap"}, PIIClasses: shredding.Classes()}
 			}
-			r, err := o.Reader(t.Context(), p)
+			r, err := o.Rights(t.Context(), p, nil)
 			require.NoError(t, err)
 			require.Equal(t, c.reads, r.Reads(c.record, c.class), "%v", c)
 		}
@@ -514,11 +514,11 @@ func TestReader(t *testing.T) {
 		"contracted type":          {ports.Binding{Modules: []string{"crm"}, ContractedTypes: []string{"hr.employee.hired"}, PIIClasses: shredding.Classes()}, shredding.Health, false},
 		"not bound":                {ports.Binding{}, shredding.Health, false},
 	} {
-		r, err := o.Reader(t.Context(), ports.Principal{Roles: []string{"module"}, ActorType: event.System, Binding: c.binding})
+		r, err := o.Rights(t.Context(), ports.Principal{Roles: []string{"module"}, ActorType: event.System, Binding: c.binding}, nil)
 		require.NoError(t, err)
 		require.Equal(t, c.reads, r.Reads("hr.employee.hired", c.class), name)
 	}
-	r, err := newTenancyFixture(t, nil).Reader(t.Context(), ports.Principal{ActorType: event.System, Roles: []string{"module"}, Binding: ports.Binding{Modules: []string{"hr"}, PIIClasses: shredding.Classes()}})
+	r, err := newTenancyFixture(t, nil).Rights(t.Context(), ports.Principal{ActorType: event.System, Roles: []string{"module"}, Binding: ports.Binding{Modules: []string{"hr"}, PIIClasses: shredding.Classes()}}, nil)
 	require.NoError(t, err)
 	require.False(t, r.Reads("hr.employee.hired", shredding.Contact), "without a catalog the owner of a type is unknown")
 }

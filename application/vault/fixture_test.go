@@ -259,6 +259,8 @@ type readableClasses []shredding.Class
 
 func (s readableClasses) Reads(_ string, c shredding.Class) bool { return slices.Contains(s, c) }
 
+func (readableClasses) Disclose(context.Context, []module.Opened) error { return nil }
+
 var allClasses = readableClasses(shredding.Classes())
 
 type vaultFixture struct {

@@ -57,12 +57,32 @@ type opening struct {
 	known     map[want]bool
 	manifests map[recordType]*shredding.Manifest
 
+	disclosed        []module.Opened       // what the reader is given, without that of module.Planning
+	places           map[module.Opened]int // in disclosed, by all but the number of values
 	opened, redacted int
+}
+
+// disclose counts an opened value.
+func (o *opening) disclose(v *sealedValue) {
+	if v.class == "" {
+		return // module.Planning
+	}
+	d := module.Opened{Partition: v.at.Partition, Subject: v.want.id.Subject, Class: v.class}
+	place, known := o.places[d]
+	if !known {
+		if o.places == nil {
+			o.places = map[module.Opened]int{}
+		}
+		place = len(o.disclosed)
+		o.places[d], o.disclosed = place, append(o.disclosed, d)
+	}
+	o.disclosed[place].Values++
 }
 
 type sealedValue struct {
 	at       shredding.Location
 	want     want
+	class    shredding.Class // "": unknown, which only module.Planning reads
 	withheld bool
 }
 
@@ -128,7 +148,7 @@ func (o *opening) value(ctx context.Context, document shredding.Location, s shre
 			return sealedValue{}, unsealable(s.Pointer)
 		}
 	}
-	allowed, err := o.mayRead(ctx, at)
+	class, allowed, err := o.mayRead(ctx, at)
 	if err != nil {
 		return sealedValue{}, err
 	}
@@ -140,20 +160,20 @@ func (o *opening) value(ctx context.Context, document shredding.Location, s shre
 		return sealedValue{}, unsealable(s.Pointer)
 	}
 	id := ports.SubjectKeyID{Partition: at.Partition, Subject: s.Subject, Class: h.Class}
-	return sealedValue{at: at, want: want{id, h.Version}, withheld: !allowed}, nil
+	return sealedValue{at: at, want: want{id, h.Version}, class: class, withheld: !allowed}, nil
 }
 
-// mayRead reports whether the reader may read the class of a value.
-func (o *opening) mayRead(ctx context.Context, at shredding.Location) (bool, error) {
+// mayRead returns the class of a value, and whether the reader may read it.
+func (o *opening) mayRead(ctx context.Context, at shredding.Location) (shredding.Class, bool, error) {
 	if _, all := o.reader.(module.Planning); all {
-		return true, nil
+		return "", true, nil
 	}
 	key := recordType{at.Partition, at.Kind, at.Type, at.SchemaVersion}
 	manifest, known := o.manifests[key]
 	if !known && o.vault.Manifests != nil {
 		var err error
 		if manifest, err = o.vault.Manifests.Manifest(ctx, at); err != nil {
-			return false, err
+			return "", false, err
 		}
 		if o.manifests == nil {
 			o.manifests = map[recordType]*shredding.Manifest{}
@@ -165,7 +185,7 @@ func (o *opening) mayRead(ctx context.Context, at shredding.Location) (bool, err
 		data = "/data"
 	}
 	class, known := manifest.ClassAt(at.Pointer, data)
-	return known && o.reader.Reads(at.Type, class), nil
+	return class, known && o.reader.Reads(at.Type, class), nil
 }
 
 // openAll returns opened copies of all documents, or an error.
@@ -188,7 +208,7 @@ func (o *opening) openAll(ctx context.Context) (opened [][]byte, err error) {
 		}
 	}()
 	erased := o.vault.findDestroyed(ctx, o.withheld)
-	o.opened, o.redacted = 0, 0
+	o.opened, o.redacted, o.disclosed, o.places = 0, 0, nil, nil
 	opened = make([][]byte, len(o.documents))
 	for i, values := range o.values {
 		if values == nil {
@@ -196,7 +216,7 @@ func (o *opening) openAll(ctx context.Context) (opened [][]byte, err error) {
 		}
 		found := o.found[i]
 		opened[i], err = shredding.OpenFound(make([]byte, 0, len(o.documents[i].Document)), o.documents[i].Document, found, func(n int) (shredding.Answer, error) {
-			value, s := values[n], &found[n]
+			value, s := &values[n], &found[n]
 			switch d := keys.deks[value.want]; {
 			case value.withheld && !erased[value.want.id]:
 				return shredding.Withheld(), nil
@@ -212,6 +232,7 @@ func (o *opening) openAll(ctx context.Context) (opened [][]byte, err error) {
 				}
 				plains = append(plains, plain)
 				o.opened++
+				o.disclose(value)
 				return shredding.Clear(plain), nil
 			}
 		})
@@ -219,7 +240,10 @@ func (o *opening) openAll(ctx context.Context) (opened [][]byte, err error) {
 			return opened, err
 		}
 	}
-	return opened, nil
+	if len(o.disclosed) > 0 {
+		err = o.reader.Disclose(ctx, o.disclosed)
+	}
+	return opened, err
 }
 
 // unsealable is the fault that domain/shredding returns for every failure to open.

@@ -518,3 +518,47 @@ func TestUnwrap_RefusalIsNoErasure(t *testing.T) {
 		})
 	}
 }
+
+// witness is a reader of all classes that keeps what it was given, or refuses.
+type witness struct {
+	readableClasses
+	refusal error
+	calls   [][]module.Opened
+}
+
+func (w *witness) Disclose(_ context.Context, opened []module.Opened) error {
+	w.calls = append(w.calls, opened)
+	return w.refusal
+}
+
+func TestOpen_RecordsWhatTheReaderIsGiven(t *testing.T) {
+	t.Parallel()
+	r := newVaultFixture(t)
+	sealed := r.seal(t, r.sealRequest(twoPersons))
+	seen := &witness{readableClasses: allClasses}
+	documents := []module.SealedDocument{{At: location(), Document: sealed}, {At: location(), Document: sealed}}
+	require.NoError(t, r.vault.Open(t.Context(), documents, seen))
+	require.Len(t, seen.calls, 1, "once for all documents")
+	require.ElementsMatch(t, []module.Opened{
+		{Partition: 7, Subject: "employee:E-1", Class: shredding.Bank, Values: 2},
+		{Partition: 7, Subject: "employee:E-1", Class: shredding.Contact, Values: 2},
+		{Partition: 7, Subject: "person:P-9", Class: shredding.Identity, Values: 2},
+	}, seen.calls[0])
+
+	// What is withheld or erased is not given.
+	r.vault.Evict(r.store.set(employeeKey("E-1"), destroy))
+	some := &witness{readableClasses: readableClasses{shredding.Contact, shredding.Bank}}
+	documents = []module.SealedDocument{{At: location(), Document: sealed}}
+	require.NoError(t, r.vault.Open(t.Context(), documents, some))
+	require.Empty(t, some.calls)
+}
+
+func TestOpen_NothingLeavesWithoutRecord(t *testing.T) {
+	t.Parallel()
+	r := newVaultFixture(t)
+	sealed := r.seal(t, r.sealRequest(twoPersons))
+	errFull := fault.New(fault.Unavailable, "store.unavailable", "the database is away; try again")
+	text, err := open(t.Context(), r.vault, &witness{readableClasses: allClasses, refusal: errFull}, sealed)
+	require.ErrorIs(t, err, errFull)
+	require.Equal(t, string(sealed), text)
+}

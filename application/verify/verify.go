@@ -17,6 +17,7 @@ type Store interface {
 	ports.ChainReader
 	ports.ChainAudit
 	ports.IntentAudit
+	ports.AccessReader
 	ports.LegalEntities
 	ports.Installations
 	// RegistryRecord reads one registry of event types as it is stored.

@@ -36,6 +36,7 @@ type tamperedLog struct {
 	*memory.SubscriptionStore
 	*memory.Webhooks
 	*memory.Registry
+	*memory.AccessLog
 	clock  *testkit.Clock
 	ids    *system.IDs
 	tamper func(p event.PartitionID, events []event.Recorded) []event.Recorded // of a whole partition
@@ -59,7 +60,7 @@ func newVault() *tamperedLog {
 }
 
 func vaultOn(d *memory.Database) *tamperedLog {
-	return &tamperedLog{Audit: d.Audit, EventReader: d.Events, Intents: d.Intents, Directory: d.Directory, Appender: d.Appender, Registry: d.Registry, SubscriptionStore: d.Subscriptions, Webhooks: d.Webhooks}
+	return &tamperedLog{Audit: d.Audit, EventReader: d.Events, Intents: d.Intents, Directory: d.Directory, Appender: d.Appender, Registry: d.Registry, SubscriptionStore: d.Subscriptions, Webhooks: d.Webhooks, AccessLog: d.AccessLog}
 }
 
 func (v *tamperedLog) entity(t *testing.T, code string, events int) ports.LegalEntity {

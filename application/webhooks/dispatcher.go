@@ -39,7 +39,8 @@ type Consumer interface {
 
 // Encoder writes an event as the owner of a subscription may see it.
 type Encoder interface {
-	EncodeFor(ctx context.Context, owner ports.Principal, e event.Recorded, personal bool) ([]byte, error)
+	// EncodeFor shows personal values for the reason, which it records; without one it masks them.
+	EncodeFor(ctx context.Context, owner ports.Principal, e event.Recorded, reason string) ([]byte, error)
 }
 
 // Observer is notified of attempts and leases.

@@ -225,9 +225,9 @@ func (h *webhookFixture) PrincipalByPerson(context.Context, string, string) (por
 	return p, nil
 }
 
-func (h *webhookFixture) EncodeFor(ctx context.Context, p ports.Principal, e event.Recorded, personal bool) ([]byte, error) {
+func (h *webhookFixture) EncodeFor(ctx context.Context, p ports.Principal, e event.Recorded, reason string) ([]byte, error) {
 	h.mu.Lock()
-	h.encoding, h.personal = append(h.encoding, ctx), append(h.personal, personal)
+	h.encoding, h.personal = append(h.encoding, ctx), append(h.personal, reason != "")
 	h.mu.Unlock()
 	return json.Marshal(map[string]any{"sequence": e.Sequence, "for": p.PersonID})
 }

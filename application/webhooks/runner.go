@@ -166,15 +166,17 @@ func (r *runner) attempt(ctx context.Context, owner ports.Principal, m Message, 
 	if err == nil && !e.DisabledAt.IsZero() {
 		err = fault.New(fault.FailedPrecondition, codeDisabled, "the endpoint is disabled; set it again")
 	}
-	personal := false
+	reason := ""
 	if err == nil && e.PersonalReason != "" {
-		err = r.d.config.MayDisclose(ctx, owner)
-		if personal = err == nil; fault.KindOf(err) == fault.Forbidden {
+		switch err = r.d.config.MayDisclose(ctx, owner); {
+		case err == nil:
+			reason = e.PersonalReason
+		case fault.KindOf(err) == fault.Forbidden:
 			err = nil // the right was withdrawn since
 		}
 	}
 	if err == nil {
-		data, err = r.d.Encoder.EncodeFor(ctx, owner, m.Event, personal)
+		data, err = r.d.Encoder.EncodeFor(ctx, owner, m.Event, reason)
 	}
 	if err == nil {
 		a, err = r.d.send(ctx, &e, m.Event.ID.String(), body(m.Event.Type, m.Event.RecordedAt, data), timeout)

@@ -34,12 +34,13 @@ func serverCommand(cmd *cobra.Command, run func(ctx context.Context, s *session,
 	return cmd
 }
 
-// connect returns the session of a command. missing is the fault's code when there is no token.
+// connect returns the session of a command. Its requests give the reason for which personal
+// data is read, of the environment variable BACKBONE_ACCESS_REASON. missing is the fault's code when there is no token.
 func connect(cmd *cobra.Command, server, token, missing string, asJSON bool) (session, error) {
 	if token == "" {
 		return session{}, fault.New(fault.Unauthenticated, missing, "no access token; set BACKBONE_TOKEN or --token")
 	}
-	connection, err := client.New(client.Config{Server: server, Token: token})
+	connection, err := client.New(client.Config{Server: server, Token: token, Reason: os.Getenv("BACKBONE_ACCESS_REASON")})
 	return session{connection, newOutput(cmd, asJSON)}, err
 }
 

@@ -28,6 +28,7 @@ func entityCommand() *cobra.Command {
 	legalEntityFlag(cmd, &query.LegalEntity, "legal entity of the events (environment BACKBONE_LEGAL_ENTITY)")
 	f.StringVar(&query.AsOf, "as-of", "", "only events that take effect on this day or before, such as 2026-03-31")
 	f.StringVar(&query.KnownAt, "known-at", "", "only events recorded then: an RFC 3339 time or seq:<n>")
+	f.StringVar(&query.AccessReason, "reason", "", "why personal data is read, for the access log (environment BACKBONE_ACCESS_REASON)")
 	f.StringVar(&query.Consistency, "consistency", "", "strong, verified or eventual (default: strong)")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
 		if query.LegalEntity == "" {

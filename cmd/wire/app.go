@@ -33,6 +33,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/administration"
 	eventappend "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/disclosure"
 	"github.com/erpbackbone/backbone/application/entities"
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/live"
@@ -102,27 +103,29 @@ type App struct {
 
 	administration *administration.Log
 
-	config     configs.Config
-	logger     *slog.Logger
-	metrics    *prometheus.Metrics
-	expiry     *pipeline.Expiry
-	appends    *eventappend.Service
-	eventTypes *administration.EventTypes
-	streams    *streams.Service
-	entities   *entities.Service
-	snapshots  *streams.SnapshotService
-	heads      *subscriptions.HeadWatcher
-	feeds      *query.Feeds
-	live       *live.Service
-	vault      *vault.Vault // seals and opens personal values; without a key service it refuses both
-	personal   *personal    // nil without a key service
-	operations *projections.Operations
-	custom     *custom.Service // projections that tenants create
-	rebuilds   *projections.Rebuilds
-	targets    *projections.Targets
-	background *streams.Background
-	fanout     *fanoutRunner  // nil in tools and without a broker
-	webhooks   *webhookRunner // nil in tools
+	config      configs.Config
+	logger      *slog.Logger
+	metrics     *prometheus.Metrics
+	expiry      *pipeline.Expiry
+	appends     *eventappend.Service
+	eventTypes  *administration.EventTypes
+	streams     *streams.Service
+	entities    *entities.Service
+	snapshots   *streams.SnapshotService
+	heads       *subscriptions.HeadWatcher
+	feeds       *query.Feeds
+	live        *live.Service
+	vault       *vault.Vault // seals and opens personal values; without a key service it refuses both
+	personal    *personal    // nil without a key service
+	operations  *projections.Operations
+	disclosures *disclosure.Service
+	accesses    *disclosure.Recorder
+	custom      *custom.Service // projections that tenants create
+	rebuilds    *projections.Rebuilds
+	targets     *projections.Targets
+	background  *streams.Background
+	fanout      *fanoutRunner  // nil in tools and without a broker
+	webhooks    *webhookRunner // nil in tools
 
 	verifications *jobs.Service // nil in tools
 }
@@ -278,6 +281,9 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 			sources[m.Name()+"/"+name] = postgres.ReadModel(source)
 		}
 	}
+	if err := a.composeDisclosures(a.administration, cursors, clock, ids); err != nil {
+		return err
+	}
 	a.Query = query.New(query.Config{
 		Log: a.Store.Events, Directory: a.Tenancy, Cursors: cursors, Clock: clock,
 		// One node's clock may be ahead of the database's by the skew and another's behind.
@@ -373,6 +379,7 @@ func (a *App) Run(ctx context.Context) {
 	running.Go(func() { a.Registry.Run(ctx, refresh, logFailure) })
 	running.Go(func() { a.deleteExpiredKeys(ctx, logFailure) })
 	running.Go(func() { a.expiry.Run(ctx) })
+	running.Go(func() { a.accesses.Run(ctx) })
 	if a.personal != nil {
 		running.Go(func() { a.personal.run(ctx, a, logFailure) })
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/nats"
 	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/disclosure"
 	"github.com/erpbackbone/backbone/application/fanout"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
@@ -44,7 +45,7 @@ func (a *App) composeFanout(ctx context.Context) error {
 	}
 	dispatcher, err := fanout.New(fanout.Config{
 		Name: natsPublisher, Node: a.config.Node.ID, Publisher: f.publisher, Cursors: a.Store.Publishers, Leases: a.Store.Leases, Heads: bookHeads{a.heads}, Log: a.Store.Events,
-		Encoder: presenter{opener: a.vault, upcaster: a.Upcaster, entities: a.Store.Directory, reader: a.readerOf(c.Reader)},
+		Encoder: presenter{opener: a.vault, upcaster: a.Upcaster, entities: a.Store.Directory, reader: a.readerOf(c.Reader, disclosure.Purpose{Operation: "fanout"})},
 		Clock:   system.Clock{}, Logger: a.logger, Observer: a.metrics, Limits: fanout.Limits{Batch: c.Batch, Workers: c.Workers}, Timing: fanout.StandardTiming,
 	})
 	if err != nil {

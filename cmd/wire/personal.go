@@ -13,6 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/adapters/prometheus"
 	eventappend "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/disclosure"
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/keyrotation"
 	"github.com/erpbackbone/backbone/application/redaction"
@@ -31,6 +32,7 @@ type personal struct {
 	worker  *erasure.Worker
 	service *erasure.Service
 	epochs  *keyrotation.Recorder
+	reports *disclosure.Reports
 
 	redactor        *eventlog.Redactor // nil, like the next two, without the eraser's address
 	redactionWorker *redaction.Worker
@@ -106,6 +108,9 @@ func (p *personal) addErasures(a *App, journal ports.AdministrativeLog, clock po
 	if p.worker, err = erasure.NewWorker(config); err != nil {
 		return err
 	}
+	p.reports = disclosure.NewReports(disclosure.ReportsConfig{
+		Service: a.disclosures, Records: a.Store.PersonalRecords, Types: a.eventTypes, Copies: a.targets, Erasures: p.Erasures,
+	})
 	p.service, err = erasure.NewService(config, p.worker.Wake)
 	return err
 }

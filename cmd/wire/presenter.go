@@ -5,18 +5,13 @@ import (
 	"slices"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
+	"github.com/erpbackbone/backbone/application/disclosure"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
-
-// noPersonalData is a reader that may see no personal data.
-type noPersonalData struct{}
-
-// Reads implements module.Reader.
-func (noPersonalData) Reads(string, shredding.Class) bool { return false }
 
 // presenter writes events as the API shows them, for a receiver that makes no request: the
 // reader of a broker's stream or the owner of a webhook.
@@ -102,23 +97,23 @@ func (p presenter) codes(ctx context.Context, recorded []event.Recorded) (map[ev
 	return out, nil
 }
 
-// readerOf returns the reader for a person's rights. It may see no personal data where person
+// readerOf returns the reader for a person's rights, for a purpose. It may see no personal data where person
 // is empty, the tenant has no such principal, or the principal lacks the legal entity.
-func (a *App) readerOf(person string) func(context.Context, event.Scope) (module.Reader, error) {
+func (a *App) readerOf(person string, why disclosure.Purpose) func(context.Context, event.Scope) (module.Reader, error) {
 	return func(ctx context.Context, scope event.Scope) (module.Reader, error) {
 		if person == "" {
-			return noPersonalData{}, nil
+			return module.Masked{}, nil
 		}
 		p, err := a.Principals.PrincipalByPerson(ctx, scope.TenantID, person)
 		if fault.KindOf(err) == fault.NotFound {
-			return noPersonalData{}, nil
+			return module.Masked{}, nil
 		}
 		if err != nil {
 			return nil, err
 		}
 		if len(p.LegalEntities) > 0 && !slices.Contains(p.LegalEntities, scope.LegalEntity) {
-			return noPersonalData{}, nil
+			return module.Masked{}, nil
 		}
-		return a.Tenancy.Reader(ctx, p)
+		return a.disclosures.Reader(ctx, p, why)
 	}
 }

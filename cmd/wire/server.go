@@ -113,9 +113,10 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (_ *Server
 	parts.Types, parts.Upcaster, parts.Catalog = app.Registry, app.Upcaster, app.Catalog
 	parts.Projections, parts.Rebuilds, parts.Targets, parts.CustomProjections = app.operations, app.rebuilds, app.targets, app.custom
 	parts.Subscriptions, parts.Webhooks = app.Subscriptions, app.webhooks.service
+	parts.Disclosures = app.disclosures
 	parts.Logger, parts.Ready = app.logger, app.Ready
 	if app.personal != nil {
-		parts.Personal, parts.Erasures = app.vault, app.personal.service
+		parts.Personal, parts.Erasures, parts.PersonalReports = app.vault, app.personal.service, app.personal.reports
 		if app.personal.redactions != nil {
 			parts.Redactions = app.personal.redactions
 		}

@@ -10,13 +10,13 @@ import (
 	"github.com/erpbackbone/backbone/adapters/system"
 	sender "github.com/erpbackbone/backbone/adapters/webhook"
 	"github.com/erpbackbone/backbone/application/administration"
+	"github.com/erpbackbone/backbone/application/disclosure"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/application/webhooks"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
-	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -120,23 +120,24 @@ func (d subscriptionConsumer) Pause(ctx context.Context, owner ports.Principal, 
 	return err
 }
 
-// masking is the reader who sees every personal value masked.
-type masking struct{}
-
-func (masking) Reads(string, shredding.Class) bool { return false }
+// disclosingRole is the role with the right webhooks.disclose.
+const disclosingRole = "compliance"
 
 // ownerEncoder writes events as the owner of a subscription may see them.
 type ownerEncoder struct{ app *App }
 
 // EncodeFor implements webhooks.Encoder.
-func (o ownerEncoder) EncodeFor(ctx context.Context, owner ports.Principal, e event.Recorded, personal bool) ([]byte, error) {
+func (o ownerEncoder) EncodeFor(ctx context.Context, owner ports.Principal, e event.Recorded, reason string) ([]byte, error) {
 	p := presenter{
 		opener: o.app.vault, upcaster: o.app.Upcaster, entities: o.app.Store.Directory,
 		reader: func(ctx context.Context, _ event.Scope) (module.Reader, error) {
-			if !personal {
-				return masking{}, nil
+			if reason == "" {
+				return module.Masked{}, nil
 			}
-			return o.app.Tenancy.Reader(ctx, owner)
+			// The role that allows the disclosure reads nothing itself; the owner's other roles
+			// decide what is shown.
+			owner.Roles = slices.DeleteFunc(slices.Clone(owner.Roles), func(role string) bool { return role == disclosingRole })
+			return o.app.disclosures.Reader(ctx, owner, disclosure.Purpose{Operation: "webhook", Reason: reason})
 		},
 		visible: func(code string) bool {
 			return len(owner.LegalEntities) == 0 || slices.Contains(owner.LegalEntities, code)

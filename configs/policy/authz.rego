@@ -20,7 +20,7 @@
 # is asked without enrolment before the body is read, and with it before anything is stored.
 #
 # pii says which classes of personal data a caller reads in clear; it looks at roles and
-# service alone. A service reads fewer: see Reader in application/tenancy.
+# service, and for an auditor at granted, the classes granted for a time. A service reads fewer: see Rights in application/tenancy.
 #
 # Business roles are declared by modules and arrive as data.roles, by name:
 #   {"ap_clerk": {"approves": false, "reads": ["contact"]}}
@@ -83,6 +83,10 @@ grants := {
 	"subscriptions.operate": {"admin", "operator"},
 	"webhooks.allow": {"admin"},
 	"webhooks.disclose": {"compliance"},
+	"access_log.read": {"auditor", "compliance"},
+	"disclosures.grant": {"compliance"},
+	"personal_data.report": {"compliance"},
+	"disclosures.read": {"auditor", "compliance", "compliance_approver"},
 }
 
 writes := {
@@ -90,11 +94,11 @@ writes := {
 	"streams.describe", "streams.delete", "streams.tombstone",
 	"event_types.register", "event_types.deprecate", "event_types.confirm", "legal_entities.create", "principals.enroll", "projections.operate", "projections.define",
 	"erasure.request", "erasure.approve", "redaction.request", "redaction.approve", "holds.place", "holds.release",
-	"subscriptions.manage", "subscriptions.consume", "subscriptions.operate", "webhooks.allow", "webhooks.disclose",
+	"subscriptions.manage", "subscriptions.consume", "subscriptions.operate", "webhooks.allow", "webhooks.disclose", "disclosures.grant",
 }
 
-# These change what all legal entities of the tenant share.
-tenant_wide := {"event_types.register", "event_types.deprecate", "event_types.confirm", "legal_entities.create", "webhooks.allow"}
+# These concern all legal entities of the tenant.
+tenant_wide := {"access_log.read", "disclosures.grant", "disclosures.read", "event_types.register", "event_types.deprecate", "event_types.confirm", "legal_entities.create", "webhooks.allow"}
 
 decision := {"allow": reason == "allowed", "reason": reason}
 
@@ -264,10 +268,18 @@ builtin := {role: rights.reads | some role, rights in data.roles}
 # Types that no module owns belong to the services that write them.
 foreign := {"module": classes}
 
-# These read no personal value, whatever other roles the same person has.
+# These read no personal value by their roles, whatever other roles the same person has.
 blind := {"auditor", "compliance", "compliance_approver", "admin", "operator"}
 
-pii := {"builtin": readable(builtin), "foreign": readable(foreign)}
+pii := {"builtin": readable(builtin) | granted, "foreign": readable(foreign) | granted}
+
+# What an auditor was granted for a time. That it has not ended is checked before.
+granted contains class if {
+	"auditor" in input.roles
+	input.service == false
+	some class in input.granted
+	class in classes
+}
 
 readable(by_role) := {class |
 	sighted

@@ -5,6 +5,56 @@ package api
 
 import "encoding/json"
 
+// Access defines model for Access.
+type Access struct {
+	At string `json:"at"`
+
+	// Class Of the personal data.
+	Class string `json:"class,omitempty,omitzero"`
+	ID    string `json:"id"`
+
+	// Kind personal_data: values in clear; export: events as a file; verification: of a log; report: all that is stored about a
+	// person; search: for a person, by personal data.
+	Kind AccessKind `json:"kind"`
+
+	// LegalEntity Absent: several.
+	LegalEntity string `json:"legal_entity,omitempty,omitzero"`
+
+	// Operation Of this document, such as getEvent; of a read model its route.
+	Operation string `json:"operation"`
+
+	// PersonID Who read; the pseudonymous id.
+	PersonID string `json:"person_id"`
+
+	// PrincipalID The login.
+	PrincipalID string `json:"principal_id"`
+
+	// Reason As the reader gave it in `Access-Reason`.
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// RequestID The `X-Request-Id` of the request.
+	RequestID string `json:"request_id,omitempty,omitzero"`
+
+	// Subject Whose data, as `type:id`; absent where the kind concerns no person.
+	Subject string `json:"subject,omitempty,omitzero"`
+
+	// Values Of this person and class in one answer.
+	Values int `json:"values,omitempty,omitzero"`
+}
+
+// AccessKind personal_data: values in clear; export: events as a file; verification: of a log; report: all that is stored about a
+// person; search: for a person, by personal data.
+type AccessKind = string
+
+// AccessList defines model for AccessList.
+type AccessList struct {
+	Accesses []Access `json:"accesses"`
+	HasMore  bool     `json:"has_more"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
+}
+
 // Acknowledge defines model for Acknowledge.
 type Acknowledge struct {
 	// Consumer Only what this consumer has.
@@ -183,6 +233,31 @@ type Descendants struct {
 
 	// Truncated There are more effects; left_out says where and why they are not shown.
 	Truncated bool `json:"truncated"`
+}
+
+// Disclosure defines model for Disclosure.
+type Disclosure struct {
+	// Active Whether the auditor may read now.
+	Active    bool     `json:"active"`
+	Classes   []string `json:"classes"`
+	EndReason string   `json:"end_reason,omitempty,omitzero"`
+	EndedAt   string   `json:"ended_at,omitempty,omitzero"`
+
+	// EndedBy Who ended it before its time.
+	EndedBy   string `json:"ended_by,omitempty,omitzero"`
+	GrantedAt string `json:"granted_at"`
+
+	// GrantedBy Pseudonymous id of the person.
+	GrantedBy string `json:"granted_by"`
+	ID        string `json:"id"`
+	PersonID  string `json:"person_id"`
+	Reason    string `json:"reason"`
+	Until     string `json:"until"`
+}
+
+// DisclosureList defines model for DisclosureList.
+type DisclosureList struct {
+	Disclosures []Disclosure `json:"disclosures"`
 }
 
 // DocumentSteps defines model for DocumentSteps.
@@ -921,6 +996,21 @@ type Nack struct {
 
 	// Reason For people; no personal data.
 	Reason string `json:"reason,omitempty,omitzero"`
+}
+
+// NewDisclosure defines model for NewDisclosure.
+type NewDisclosure struct {
+	// Classes Classes of personal data such as contact.
+	Classes []string `json:"classes"`
+
+	// PersonID The auditor; the pseudonymous id.
+	PersonID string `json:"person_id"`
+
+	// Reason For colleagues and auditors; no personal data.
+	Reason string `json:"reason"`
+
+	// Until Not included; at most `disclosure.longest_grant` ahead.
+	Until string `json:"until"`
 }
 
 // NewErasureRequest defines model for NewErasureRequest.
@@ -2636,6 +2726,9 @@ type WebhookTest struct {
 	// Status Of the endpoint's answer; 0: there was none.
 	Status int `json:"status"`
 }
+
+// AccessReason defines model for AccessReason.
+type AccessReason = string
 
 // ChangeReason defines model for ChangeReason.
 type ChangeReason = string

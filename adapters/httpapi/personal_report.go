@@ -1,0 +1,243 @@
+package httpapi
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/labstack/echo/v4"
+
+	"github.com/erpbackbone/backbone/application/disclosure"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// PersonalReports finds what is stored about a person: disclosure.Reports.
+type PersonalReports interface {
+	// Overview records the report. On an error there must be none.
+	Overview(ctx context.Context, p ports.Principal, why disclosure.Purpose, entities []ports.LegalEntity) (disclosure.Overview, error)
+	// Events reads the next page of events, with values of others masked.
+	Events(ctx context.Context, le ports.LegalEntity, subject shredding.Subject, after event.Sequence) ([]event.Recorded, error)
+	Intents(ctx context.Context, le ports.LegalEntity, subject shredding.Subject, after event.ID) ([]event.ID, error)
+}
+
+var personalReportHandlers = handlers{
+	"reportPersonalData": (*Server).reportPersonalData,
+}
+
+const actionPersonalReport = "personal_data.report"
+
+// personalReport streams all that is stored about a person as JSON Lines, a page at a time.
+type personalReport struct {
+	server   *Server
+	ctx      context.Context // of the request
+	subject  shredding.Subject
+	entities []ports.LegalEntity
+	overview disclosure.Overview
+
+	w                         http.ResponseWriter
+	events, intents, accesses int
+}
+
+// reportPersonalData answers GET /api/personal-data/report.
+func (s *Server) reportPersonalData(ctx context.Context, r *request) (any, error) {
+	subject, err := shredding.ParseSubject(r.query("subject"))
+	if err != nil {
+		return nil, err
+	}
+	current := callOf(ctx)
+	if current.reason == "" {
+		return nil, fault.New(fault.Invalid, "access.reason_missing", "a report about a person needs a reason; send the header Access-Reason").WithField(headerAccessReason)
+	}
+	current.subject = subject
+	x := &personalReport{server: s, ctx: ctx, subject: subject}
+	if code := r.query("legal_entity"); code != "" {
+		le, err := s.authorizeIn(ctx, actionPersonalReport, code)
+		if err != nil {
+			return nil, err
+		}
+		x.entities = []ports.LegalEntity{le}
+	} else if x.entities, err = s.visibleLegalEntities(ctx); err != nil {
+		return nil, err
+	}
+	within, cancel := context.WithTimeout(ctx, s.limits.Request)
+	defer cancel()
+	x.overview, err = s.config.PersonalReports.Overview(within, current.principal, purposeOf(ctx), x.entities)
+	return x, err
+}
+
+// write sends the report. An error ends it with a line that carries the problem and with an
+// aborted connection, so that it cannot be taken for complete.
+func (x *personalReport) write(w http.ResponseWriter) error {
+	w.Header().Set(echo.HeaderContentType, "application/jsonl")
+	w.WriteHeader(http.StatusOK)
+	x.w = w
+	if err := x.writeAll(); err != nil {
+		problem, _ := x.server.problemOf(x.ctx, err)
+		if body, failed := problem.encode(nil); failed == nil {
+			_, _ = w.Write(append(append([]byte(`{"error":`), body...), "}\n"...)) // the connection is aborted in any case
+			_ = http.NewResponseController(w).Flush()
+		}
+		callOf(x.ctx).isAborted = true
+	}
+	return nil
+}
+
+func (x *personalReport) writeAll() error {
+	call := callOf(x.ctx)
+	codes := convert(x.entities, func(le ports.LegalEntity) string { return le.Code })
+	if err := x.line("report", map[string]any{
+		"subject": x.subject.String(), "generated_at": timeText(time.Now()), "legal_entities": codes, "requested_by": call.principal.PersonID, "reason": call.reason,
+	}); err != nil {
+		return err
+	}
+	if err := lines(x, "erasure", x.overview.Erasures); err != nil {
+		return err
+	}
+	if err := lines(x, "hold", x.overview.Holds); err != nil {
+		return err
+	}
+	if err := lines(x, "records", x.overview.Records); err != nil {
+		return err
+	}
+	if err := lines(x, "copies", x.overview.Copies); err != nil {
+		return err
+	}
+	for _, le := range x.entities {
+		if err := x.writeEvents(le); err != nil {
+			return err
+		}
+		if err := x.writeIntents(le); err != nil {
+			return err
+		}
+	}
+	if err := x.writeAccesses(); err != nil {
+		return err
+	}
+	return x.line("end", map[string]int{"events": x.events, "intents": x.intents, "accesses": x.accesses})
+}
+
+// page runs a step with the deadline of a request, after a look at the rights of the caller,
+// which the report may outlive.
+func (x *personalReport) page(step func(ctx context.Context) error) error {
+	ctx, cancel := context.WithTimeout(x.ctx, x.server.limits.Request)
+	defer cancel()
+	connection := http.NewResponseController(x.w)
+	// Only the ResponseRecorder of a test does not support deadlines.
+	_ = connection.SetWriteDeadline(time.Now().Add(x.server.limits.Request + 30*time.Second))
+	call := callOf(x.ctx)
+	p, err := x.server.config.Access.Authenticate(ctx, call.token)
+	if err == nil {
+		call.principal = p
+		err = x.server.config.Access.Authorize(ctx, p, actionAnywhere(actionPersonalReport))
+	}
+	if err == nil {
+		err = step(ctx)
+	}
+	if err == nil {
+		err = connection.Flush()
+	}
+	return err
+}
+
+func (x *personalReport) writeEvents(le ports.LegalEntity) error {
+	for after, more := event.Sequence(0), true; more; {
+		if err := x.page(func(ctx context.Context) error {
+			found, err := x.server.config.PersonalReports.Events(ctx, le, x.subject, after)
+			if more = len(found) > 0; err != nil || !more {
+				return err
+			}
+			after = found[len(found)-1].Sequence
+			w, err := x.server.render(ctx, found)
+			if err != nil {
+				return err
+			}
+			for i := range w.prepared {
+				w.raw(`{"kind":"event","event":`)
+				w.line(&w.prepared[i])
+				w.raw("}\n")
+				x.events++
+			}
+			if w.err != nil {
+				return w.err
+			}
+			_, err = x.w.Write(w.b)
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *personalReport) writeIntents(le ports.LegalEntity) error {
+	for after, more := (event.ID{}), true; more; {
+		if err := x.page(func(ctx context.Context) error {
+			ids, err := x.server.config.PersonalReports.Intents(ctx, le, x.subject, after)
+			more = len(ids) > 0
+			for _, id := range ids {
+				after = id
+				stored, outcome, err := x.server.config.Intents.Get(ctx, le, id)
+				if err != nil {
+					return err
+				}
+				if stored.Payload, err = disclosure.MaskOthers(stored.Payload, x.subject); err != nil {
+					return err
+				}
+				answer, err := x.server.intentAnswer(ctx, stored, outcome)
+				if err != nil {
+					return err
+				}
+				x.intents++
+				if err := x.line("intent", map[string]any{"intent": answer}); err != nil {
+					return err
+				}
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (x *personalReport) writeAccesses() error {
+	for cursor, more := "", true; more; {
+		if err := x.page(func(ctx context.Context) error {
+			page, next, err := x.server.config.Disclosures.Search(ctx, callOf(ctx).principal, ports.AccessQuery{Subject: x.subject, Limit: defaultPage}, cursor)
+			cursor, more = next, next != ""
+			for _, a := range page {
+				x.accesses++
+				if err := x.line("access", map[string]any{"access": accessAnswer(a)}); err != nil {
+					return err
+				}
+			}
+			return err
+		}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// lines writes one line for each item.
+func lines[T any](x *personalReport, kind string, items []T) error {
+	for _, item := range items {
+		if err := x.line(kind, map[string]any{kind: item}); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// line writes a line: the members, and kind.
+func (x *personalReport) line(kind string, members any) error {
+	body, err := encode(members)
+	if err != nil {
+		return err
+	}
+	_, err = x.w.Write(append(append([]byte(`{"kind":"`+kind+`",`), body[1:]...), '\n'))
+	return err
+}

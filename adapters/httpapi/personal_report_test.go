@@ -1,0 +1,97 @@
+package httpapi_test
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi"
+	"github.com/erpbackbone/backbone/application/disclosure"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// storedPerson is a person with one sealed event in each legal entity.
+type storedPerson struct {
+	log  sealedLog
+	fail error // of the events of DEMF, which come first
+}
+
+func (s storedPerson) Overview(context.Context, ports.Principal, disclosure.Purpose, []ports.LegalEntity) (disclosure.Overview, error) {
+	return disclosure.Overview{Holds: []disclosure.HoldOfPerson{{ID: "H-1", LegalEntity: "USMF"}}}, nil
+}
+
+func (s storedPerson) Events(_ context.Context, le ports.LegalEntity, _ shredding.Subject, after event.Sequence) ([]event.Recorded, error) {
+	if after > 0 {
+		return nil, nil
+	}
+	if s.fail != nil && le.Code == "USMF" {
+		return nil, s.fail
+	}
+	e := event.Recorded{Skeleton: event.Skeleton{
+		Partition: le.Partition, ID: event.ID{1}, Type: "note.page.added", SchemaVersion: 1, Sequence: 1, Scope: event.Scope{TenantID: "demo", LegalEntity: le.Code},
+	}, Payload: []byte(`{"data":{"number":"P-1","text":"call <Ada>"},"dimensions":{},"entity_refs":[]}`)}
+	events := []event.Recorded{e}
+	s.log.seal(events)
+	return events, nil
+}
+
+func (storedPerson) Intents(context.Context, ports.LegalEntity, shredding.Subject, event.ID) ([]event.ID, error) {
+	return nil, nil
+}
+
+func startReportAPI(t *testing.T, fail error) *apiFixture {
+	t.Helper()
+	keys := newSealingStub(t)
+	return startAPI(t, func(c *httpapi.Config) {
+		c.Personal, c.PersonalReports = keys, storedPerson{sealedLog{c.Events, keys}, fail}
+	})
+}
+
+// TestPersonalReport opens what no role of the officer reads, and records it.
+func TestPersonalReport(t *testing.T) {
+	t.Parallel()
+	h := startReportAPI(t, nil)
+	report := func(query string) testAnswer {
+		return h.do(t, testRequest{method: "GET", path: "/api/personal-data/report?subject=person:P-1" + query, token: "compliance", header: map[string]string{"Access-Reason": "ticket 4711"}})
+	}
+	a := report("")
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	lines := strings.Split(strings.TrimSpace(string(a.body)), "\n")
+	require.Contains(t, lines[0], `{"kind":"report",`)
+	require.Equal(t, `{"kind":"hold","hold":{"id":"H-1","legal_entity":"USMF","placed_at":"0001-01-01T00:00:00Z"}}`, lines[1])
+	require.Equal(t, 2, strings.Count(string(a.body), `"text":"call <Ada>"`))
+	require.Contains(t, lines[len(lines)-2], `"kind":"report"`, "who read the person's data, this report included")
+	require.Equal(t, `{"kind":"end","accesses":2,"events":2,"intents":0}`, lines[len(lines)-1])
+	require.Equal(t, 1, strings.Count(string(report("&legal_entity=USMF").body), "call <Ada>"))
+	require.Len(t, h.accesses(t, "kind=report&subject=person:P-1&person=p-compliance"), 3)
+
+	for query, status := range map[string]int{"?subject=Ada": http.StatusBadRequest, "": http.StatusBadRequest, "?subject=person:P-1": http.StatusBadRequest} {
+		require.Equal(t, status, h.do(t, testRequest{method: "GET", path: "/api/personal-data/report" + query, token: "compliance"}).status)
+	}
+	require.Equal(t, http.StatusNotFound, report("&legal_entity=NONE").status)
+	require.Equal(t, http.StatusForbidden, h.do(t, testRequest{method: "GET", path: "/api/personal-data/report?subject=person:P-1", token: "auditor"}).status)
+}
+
+// A report that fails on the way ends with the problem and cannot be taken for complete.
+func TestPersonalReport_BreaksOff(t *testing.T) {
+	t.Parallel()
+	h := startReportAPI(t, fault.New(fault.Unavailable, "store.unavailable", "the database does not answer; try again"))
+	r, err := http.NewRequestWithContext(t.Context(), http.MethodGet, h.url+"/api/personal-data/report?subject=person:P-1", nil)
+	require.NoError(t, err)
+	r.Header.Set("Authorization", "Bearer "+h.tokens["compliance"])
+	r.Header.Set("Access-Reason", "ticket 4711")
+	res, err := http.DefaultClient.Do(r)
+	require.NoError(t, err)
+	defer func() { _ = res.Body.Close() }()
+	body, err := io.ReadAll(res.Body)
+	require.ErrorIs(t, err, io.ErrUnexpectedEOF)
+	require.Contains(t, string(body), "\n"+`{"error":{"type":"/problems/store.unavailable"`)
+	require.NotContains(t, string(body), `"kind":"end"`)
+}

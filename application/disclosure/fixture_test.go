@@ -1,0 +1,172 @@
+package disclosure_test
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/administration"
+	eventappend "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/disclosure"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/application/registry"
+	access "github.com/erpbackbone/backbone/domain/disclosure"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+var start = time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
+
+const retention = 90 * 24 * time.Hour
+
+type writer struct{ appends *eventappend.Service }
+
+func (w writer) Write(ctx context.Context, b administration.Write) error {
+	_, _, err := w.appends.Append(ctx, eventappend.Request{LegalEntity: b.Log, Actor: b.Actor, PersonID: b.Actor.ID, Drafts: b.Drafts, Streams: b.Streams})
+	return err
+}
+
+// noFormerPrincipals is the directory of a new installation.
+type noFormerPrincipals struct{}
+
+func (noFormerPrincipals) FormerPrincipals(context.Context, string) ([]ports.Principal, error) {
+	return nil, nil
+}
+
+// contactRights read contact data only.
+type contactRights struct{}
+
+func (contactRights) Reads(_ string, c shredding.Class) bool { return c == shredding.Contact }
+
+func (contactRights) Rights(_ context.Context, p ports.Principal, granted []shredding.Class) (module.Rights, error) {
+	if slices.Contains(p.Roles, "auditor") {
+		return grantedRights(granted), nil
+	}
+	return contactRights{}, nil
+}
+
+type grantedRights []shredding.Class
+
+func (g grantedRights) Reads(_ string, c shredding.Class) bool { return slices.Contains(g, c) }
+
+// store is a database that may refuse accesses.
+type store struct {
+	*memory.EventReader
+	*memory.Directory
+	*memory.AccessLog
+	refusal error
+	inserts int
+}
+
+func (s *store) AddAccesses(ctx context.Context, log event.PartitionID, accesses []access.Access) error {
+	s.inserts++
+	if s.refusal != nil {
+		return s.refusal
+	}
+	return s.AccessLog.AddAccesses(ctx, log, accesses)
+}
+
+type fixture struct {
+	store      *store
+	clock      *testkit.Clock
+	log        *administration.Log
+	service    *disclosure.Service
+	recorder   *disclosure.Recorder
+	principals *administration.Principals
+	audit      *memory.Audit
+	entity     ports.LegalEntity
+}
+
+func newFixture(t *testing.T) *fixture {
+	t.Helper()
+	clock, ids, schemas := testkit.NewClock(start), system.NewIDs(), jsonschema.New()
+	d := memory.New(memory.Config{LogName: "ledger.example.org", Deployment: 1, Clock: clock})
+	f := &fixture{clock: clock, store: &store{EventReader: d.Events, Directory: d.Directory, AccessLog: d.AccessLog}}
+	catalog, err := module.Build(schemas, administration.Module{})
+	require.NoError(t, err)
+	types := registry.New(d.Registry, schemas, nil, catalog, clock)
+	require.NoError(t, types.RegisterBuiltIn(t.Context()))
+	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
+	appends := eventappend.NewService(eventappend.Config{
+		Preparer: preparer, Appender: d.Appender, Events: d.Events, Idempotency: d.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour,
+	})
+	f.log = administration.NewLog(administration.LogConfig{
+		Entities: d.Directory, Streams: d.Events, Writer: writer{appends}, Directory: noFormerPrincipals{}, LogName: "ledger.example.org", Clock: clock, Logger: slog.New(slog.DiscardHandler),
+	})
+	f.entity, err = d.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF", TimeZone: "UTC", Status: "active"})
+	require.NoError(t, err)
+	require.NoError(t, f.log.BeginAll(t.Context()))
+	f.audit = d.Audit
+	f.principals = administration.NewPrincipals(f.log, d.Audit, d.Events)
+	f.service, err = disclosure.New(disclosure.Config{
+		Accesses: f.store, Rights: contactRights{}, Logs: f.log, Principals: f.principals, Administration: f.log, Entities: d.Directory,
+		Cursors: query.NewCursorSealer([]byte("key")), Clock: clock, IDs: ids, Limits: disclosure.Limits{LongestGrant: 30 * 24 * time.Hour},
+	})
+	require.NoError(t, err)
+	f.recorder = f.node(t)
+	return f
+}
+
+// node makes the recorder of a node.
+func (f *fixture) node(t *testing.T) *disclosure.Recorder {
+	t.Helper()
+	r, err := disclosure.NewRecorder(disclosure.RecorderConfig{
+		Accesses: f.store, Entities: f.store, Streams: f.store, Administration: f.log, Clock: f.clock, Logger: slog.New(slog.DiscardHandler),
+		Limits: disclosure.RecorderLimits{Retention: retention, Interval: time.Minute},
+	})
+	require.NoError(t, err)
+	return r
+}
+
+var clerk = ports.Principal{TenantID: "acme", PersonID: "p-clerk", PrincipalID: "p-clerk-1", ActorType: event.Human, Roles: []string{"ap_clerk"}}
+
+var opening = disclosure.Purpose{Operation: "getEvent", Reason: "ticket 4711", RequestID: "request-1"}
+
+// open records that the clerk opened a contact value.
+func (f *fixture) open(t *testing.T, subject shredding.Subject) {
+	t.Helper()
+	r, err := f.service.Reader(t.Context(), clerk, opening)
+	require.NoError(t, err)
+	require.NoError(t, r.Disclose(t.Context(), []module.Opened{{Partition: f.entity.Partition, Subject: subject, Class: shredding.Contact, Values: 2}}))
+}
+
+func (f *fixture) search(t *testing.T, q ports.AccessQuery) []access.Access {
+	t.Helper()
+	if q.Limit == 0 {
+		q.Limit = 1000
+	}
+	found, _, err := f.service.Search(t.Context(), clerk, q, "")
+	require.NoError(t, err)
+	return found
+}
+
+// periods reads what the administrative log recorded, and checks that periods follow each other.
+func (f *fixture) periods(t *testing.T) (periods []access.Period) {
+	t.Helper()
+	log, err := f.log.Of(t.Context(), "acme")
+	require.NoError(t, err)
+	found, err := f.store.EventsOfStream(t.Context(), log.Partition, access.AccessStream, 1, 1000)
+	require.NoError(t, err)
+	for i := range found {
+		data, err := found[i].Data()
+		require.NoError(t, err)
+		var p access.Period
+		require.NoError(t, json.Unmarshal(data, &p))
+		if i > 0 {
+			require.Equal(t, periods[i-1].To, p.From)
+		}
+		periods = append(periods, p)
+	}
+	return periods
+}
