@@ -286,7 +286,7 @@ func TestRegistryAndLegalEntities(t *testing.T) {
 	h := startAPI(t)
 	h.machineType(t)
 	all := h.do(t, testRequest{method: "GET", path: "/api/event-types", token: "operator"}).json(t)
-	require.EqualValues(t, 6+8+7, all["total"], "those of the module and the streams, those about intents, and those of the administrative log")
+	require.EqualValues(t, 6+9+8, all["total"], "those of the module and the streams, those about intents, and those of the administrative log")
 	one := h.do(t, testRequest{method: "GET", path: "/api/event-types/equipment.machine.serviced", token: "operator"}).json(t)
 	require.Len(t, one["versions"], 1)
 
