@@ -288,7 +288,7 @@ func TestRegistryAndLegalEntities(t *testing.T) {
 	h.machineType(t)
 	all := h.do(t, testRequest{method: "GET", path: "/api/event-types", token: "operator"}).json(t)
 	others := slices.DeleteFunc(all["event_types"].([]any), func(typ any) bool { return typ.(map[string]any)["module"] == "administration" })
-	require.Len(t, others, 6+8, "those of the module and the streams, and those about intents")
+	require.Len(t, others, 6+9, "those of the module and the streams, and those about intents")
 	one := h.do(t, testRequest{method: "GET", path: "/api/event-types/equipment.machine.serviced", token: "operator"}).json(t)
 	require.Len(t, one["versions"], 1)
 

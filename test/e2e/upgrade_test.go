@@ -227,14 +227,16 @@ const earlierTypes = `SELECT '' AS tenant_id, type, schema_version, module, rete
 		WHERE e.type = 'backbone.event_type.registered') r
 	WHERE d->>'document' IS NOT NULL`
 
-// bindIntents tells the rows of intents which of the copied events bind them. The events of the
-// releases before bound none.
+// bindIntents gives the rows of intents what the copied events bind, and the releases before did
+// not have: the sequences of these events, and columns that their digests cover.
 func bindIntents(t *testing.T, source, old *pgx.Conn) {
 	t.Helper()
-	_, err := old.Exec(t.Context(), "CREATE TEMPORARY TABLE bound (partition_id integer, id uuid, last_sequence bigint)")
+	_, err := old.Exec(t.Context(), "CREATE TEMPORARY TABLE bound (partition_id integer, id uuid, last_sequence bigint, documents text[], caused_by_partition integer)")
 	require.NoError(t, err)
-	copyRows(t, source, old, "SELECT partition_id, id, last_sequence FROM backbone.intents", "bound", []string{"partition_id", "id", "last_sequence"})
-	_, err = old.Exec(t.Context(), "UPDATE backbone.intents i SET last_sequence = b.last_sequence FROM bound b WHERE b.partition_id = i.partition_id AND b.id = i.id")
+	columns := []string{"partition_id", "id", "last_sequence", "documents", "caused_by_partition"}
+	copyRows(t, source, old, "SELECT "+strings.Join(columns, ", ")+" FROM backbone.intents", "bound", columns)
+	_, err = old.Exec(t.Context(), `UPDATE backbone.intents i SET last_sequence = b.last_sequence, documents = b.documents, caused_by_partition = b.caused_by_partition
+		FROM bound b WHERE b.partition_id = i.partition_id AND b.id = i.id`)
 	require.NoError(t, err)
 }
 
