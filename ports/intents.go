@@ -47,6 +47,16 @@ type IntentAudit interface {
 	// BoundIntents reads a page of rows by id, after an id, with the events at their last
 	// sequences in the same snapshot.
 	BoundIntents(ctx context.Context, p event.PartitionID, after event.ID, limit int) ([]BoundIntent, error)
+	// PersonalIntentRows lists the rows about persons of intents, for pairs of a person and an
+	// intent, in no particular order.
+	PersonalIntentRows(ctx context.Context, p event.PartitionID, subjects []string, ids []event.ID) ([]PersonalIntent, error)
+}
+
+// PersonalIntent says that the payload of an intent holds values sealed with a key of a person.
+type PersonalIntent struct {
+	IntentID event.ID
+	Subject  string
+	KeyClass uint8
 }
 
 // BoundIntent is the row of an intent and the event at its LastSequence, whose fields are zero

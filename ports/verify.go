@@ -3,6 +3,7 @@ package ports
 import (
 	"context"
 	"iter"
+	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/shredding"
@@ -30,6 +31,30 @@ type ClaimedKey struct {
 	event.BusinessKey
 }
 
+// RequestKey is the row of an idempotency key.
+type RequestKey struct {
+	Key        string
+	StoredHash []byte
+	IntentID   event.ID
+	First      event.Sequence
+	EventCount int
+	ExpiresAt  time.Time
+	Bound      bool // its last event holds a digest of it; false: it is from before events did
+}
+
+// NumberSeries is the state of a series of numbers.
+type NumberSeries struct {
+	Series         string
+	Next           uint64
+	UnboundThrough uint64 // the last number that was taken before events said which they took
+}
+
+// LogReader is a projection or publisher that has read a partition through a sequence.
+type LogReader struct {
+	Name     string
+	Sequence event.Sequence
+}
+
 // ChainAudit reads the rows that verification compares with the events.
 type ChainAudit interface {
 	RedactionReader
@@ -42,6 +67,15 @@ type ChainAudit interface {
 	EventKeys(ctx context.Context, p event.PartitionID, from, through event.Sequence) iter.Seq2[EventKey, error]
 	// BusinessKeys lists the claimed business keys as EventKeys lists the key index.
 	BusinessKeys(ctx context.Context, p event.PartitionID, from, through event.Sequence) iter.Seq2[ClaimedKey, error]
+	// RequestKeys lists the rows of idempotency keys, in no particular order. It streams; the
+	// first error ends it.
+	RequestKeys(ctx context.Context, p event.PartitionID) iter.Seq2[RequestKey, error]
+	// NumberSeries lists the series of a partition.
+	NumberSeries(ctx context.Context, p event.PartitionID) ([]NumberSeries, error)
+	// Readers lists how far projections and publishers have read a partition.
+	Readers(ctx context.Context, p event.PartitionID) ([]LogReader, error)
+	// UnlistedPartitions lists the partitions with a head or events that no legal entity has.
+	UnlistedPartitions(ctx context.Context) ([]event.PartitionID, error)
 	// CountEvents counts every stored event up to a sequence, including events whose
 	// sequence no append can have assigned and no read by page returns.
 	CountEvents(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error)

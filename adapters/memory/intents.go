@@ -11,6 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -66,6 +67,21 @@ func (s *Intents) IntentSequences(ctx context.Context, p event.PartitionID, ids 
 		for _, id := range ids {
 			if in, ok := p.intents[id]; ok {
 				out[id] = in.LastSequence
+			}
+		}
+		return out, nil
+	})
+}
+
+// PersonalIntentRows implements ports.IntentAudit.
+func (s *Intents) PersonalIntentRows(ctx context.Context, in event.PartitionID, subjects []string, ids []event.ID) ([]ports.PersonalIntent, error) {
+	return readPartition(ctx, s.state, in, func(p *partition) (out []ports.PersonalIntent, err error) {
+		for i, subject := range subjects {
+			for noted := range p.intentSubjects[shredding.Subject(subject)] {
+				row := ports.PersonalIntent{IntentID: ids[i], Subject: subject, KeyClass: uint8(noted.class)}
+				if noted.id == ids[i] && !slices.Contains(out, row) {
+					out = append(out, row)
+				}
 			}
 		}
 		return out, nil

@@ -91,7 +91,7 @@ func TestGrants(t *testing.T) {
 		backbone_reader:event_types:S backbone_reader:events:S backbone_reader:installation:S backbone_reader:intents:S backbone_reader:legal_entities:S
 		backbone_reader:partition_heads:S backbone_reader:projection_checkpoints:S backbone_reader:schema:U backbone_reader:stream_versions:S
 		backbone_redactor:event_payloads:S backbone_redactor:events:S backbone_redactor:schema:U
-		backbone_app:pii_redactions:S backbone_reader:pii_redactions:S backbone_eraser:pii_redactions:S backbone_eraser:redaction_requests:S
+		backbone_app:pii_redactions:S backbone_reader:pii_redactions:S backbone_reader:number_series:S backbone_reader:idempotency_keys:S backbone_eraser:pii_redactions:S backbone_eraser:redaction_requests:S
 		backbone_eraser:legal_entities:S backbone_eraser:installation:S
 		backbone_eraser:request_redaction():E backbone_eraser:approve_redaction():E backbone_eraser:redact_payload():E
 		backbone_redactor:redact_payload():E backbone_redactor:redaction_requests:S backbone_redactor:pii_redactions:IS

@@ -127,6 +127,9 @@ func (s *Service) prepareAndAppend(ctx context.Context, req ports.AppendRequest,
 			if req.Events, err = recreations.prepend(ctx, s.config.Preparer, req.Events); err != nil {
 				return res, err
 			}
+			if err = module.BindRequest(&req); err != nil {
+				return res, err
+			}
 			if res, err = s.config.Appender.Append(ctx, req); recreations.learnFrom(err) {
 				continue
 			}

@@ -185,7 +185,7 @@ func (p *Preparer) prepareEvent(ctx context.Context, out *event.Prepared, d *eve
 	if err := checkType(t, data, d); err != nil {
 		return err
 	}
-	payload, err := encodePayload(data, d.Dimensions, d.Entities, binding)
+	payload, err := encodePayload(data, d.Dimensions, d.Entities, d.Series, binding)
 	if err != nil {
 		return err
 	}
@@ -409,7 +409,7 @@ func encodeData(data any) (json.RawMessage, error) {
 	return bytes.TrimSuffix(buf.Bytes(), []byte("\n")), nil
 }
 
-func encodePayload(data json.RawMessage, dimensions map[string]string, refs []event.EntityRef, binding json.RawMessage) ([]byte, error) {
+func encodePayload(data json.RawMessage, dimensions map[string]string, refs []event.EntityRef, series []event.SeriesNumber, binding json.RawMessage) ([]byte, error) {
 	if dimensions == nil {
 		dimensions = map[string]string{}
 	}
@@ -431,6 +431,17 @@ func encodePayload(data json.RawMessage, dimensions map[string]string, refs []ev
 	out = append(out, dims...)
 	out = append(out, `,"entity_refs":`...)
 	out = append(out, entities...)
+	if len(series) > 0 {
+		drawn := make([]event.DrawnNumber, len(series))
+		for i, s := range series {
+			drawn[i] = s.Drawn()
+		}
+		numbers, err := encodeData(drawn)
+		if err != nil {
+			return nil, err
+		}
+		out = append(append(out, `,"numbers":`...), numbers...)
+	}
 	if binding != nil {
 		out = append(out, `,"intent":`...)
 		out = append(out, binding...)

@@ -475,6 +475,9 @@ func (a *attempt) writeOnce(ctx context.Context, row intent.Intent, w outcomeWri
 		}
 		r.Events, r.Intent.EventsAbout = append(r.Events, events...), len(events)
 	}
+	if err := module.BindRequest(&r); err != nil {
+		return ports.AppendResult{}, err
+	}
 	res, err := a.service.Appender.Append(ctx, r)
 	if fault.CodeOf(err) == concurrency.CodeIdempotencyMismatch {
 		return res, idempotencyMismatchFault()

@@ -97,8 +97,8 @@ func (c *chain) check(e *event.Recorded, rows []ports.PersonalRow, rowsKnown boo
 		stored := event.HashPayload(e.Salt, e.Payload)
 		c.redactions.note(e, stored)
 		if c.keys != nil {
-			c.keys.note(e)
 			damaged = stored != e.PayloadHash && len(c.redactions.records[e.Sequence]) == 0
+			c.keys.note(c, e, damaged)
 		}
 		if stored == e.PayloadHash {
 			c.readAnnouncement(e, found)
@@ -169,30 +169,21 @@ func (c *chain) checkSealed(e *event.Recorded, rows []ports.PersonalRow, rowsKno
 	if !shredding.HasSealed(e.Payload) && len(e.PII) == 0 && len(rows) == 0 {
 		return
 	}
-	sealed, err := shredding.FindSealed(e.Payload)
+	want, err := sealedBy(e.Payload)
 	if err != nil {
 		found(SealedMalformed, "a sealed value has not the form of one")
 		return
 	}
-	c.report.Sealed += uint64(len(sealed))
-	type key struct {
-		subject string
-		class   uint8
-	}
-	want := map[key][]string{}
-	declared := len(sealed) == len(e.PII)
-	for _, s := range sealed {
-		header, err := s.Envelope.Header()
-		if err != nil {
-			found(SealedMalformed, "a sealed value has not the form of one")
-			return
-		}
-		k := key{s.Subject.String(), uint8(header.Class)}
-		want[k] = append(want[k], s.Pointer)
-		if _, ok := e.PII[s.Pointer]; !ok {
-			declared = false
+	sealed, declared := 0, true
+	for _, pointers := range want {
+		sealed += len(pointers)
+		for _, p := range pointers {
+			_, ok := e.PII[p]
+			declared = declared && ok
 		}
 	}
+	c.report.Sealed += uint64(sealed)
+	declared = declared && sealed == len(e.PII)
 	if !declared {
 		found(SealedMalformed, "the skeleton names other personal fields than the payload has sealed")
 	}
@@ -200,7 +191,7 @@ func (c *chain) checkSealed(e *event.Recorded, rows []ports.PersonalRow, rowsKno
 		return
 	}
 	for _, row := range rows {
-		k := key{row.Subject, row.KeyClass}
+		k := personKey{row.Subject, row.KeyClass}
 		pointers, ok := want[k]
 		if !ok || !sameSet(pointers, row.Pointers) {
 			found(PersonalRowExtra, "a row names a person or fields that the payload has not sealed")
@@ -210,6 +201,30 @@ func (c *chain) checkSealed(e *event.Recorded, rows []ports.PersonalRow, rowsKno
 	for range want {
 		found(PersonalRowMissing, "no row names a person whose values the payload has sealed: an erasure would not find this event")
 	}
+}
+
+// personKey is a key of a person.
+type personKey struct {
+	subject string
+	class   uint8
+}
+
+// sealedBy lists the places of a document's sealed values by the key they are sealed with.
+func sealedBy(document []byte) (map[personKey][]string, error) {
+	sealed, err := shredding.FindSealed(document)
+	if err != nil {
+		return nil, err
+	}
+	out := map[personKey][]string{}
+	for _, s := range sealed {
+		header, err := s.Envelope.Header()
+		if err != nil {
+			return nil, err
+		}
+		k := personKey{s.Subject.String(), uint8(header.Class)}
+		out[k] = append(out[k], s.Pointer)
+	}
+	return out, nil
 }
 
 func sameSet(a, b []string) bool {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -68,11 +69,56 @@ func (c *chain) checkIntentRows(ctx context.Context, store Store) error {
 				c.add(IntentMismatch, r.Intent.LastSequence, fmt.Sprintf("the row of intent %s %s", r.Intent.ID, detail))
 			}
 		}
+		if err := c.checkPersonalIntents(ctx, store, rows); err != nil {
+			return err
+		}
 		if len(rows) < intentPage {
 			return nil
 		}
 		after = rows[len(rows)-1].Intent.ID
 	}
+}
+
+// checkPersonalIntents checks that a row names each person whose values the payload of an intent
+// has sealed, since an erasure finds the intent by it. A row too many does not matter: an erasure
+// looks there in vain.
+func (c *chain) checkPersonalIntents(ctx context.Context, store Store, rows []ports.BoundIntent) error {
+	type rowKey struct {
+		intent event.ID
+		personKey
+	}
+	want := map[rowKey]bool{}
+	var subjects []string
+	var ids []event.ID
+	for i := range rows {
+		row := &rows[i].Intent
+		if !shredding.HasSealed(row.Payload) {
+			continue
+		}
+		sealed, err := sealedBy(row.Payload)
+		if err != nil {
+			c.add(SealedMalformed, row.LastSequence, fmt.Sprintf("a sealed value of intent %s has not the form of one", row.ID))
+			continue
+		}
+		for k := range sealed {
+			want[rowKey{row.ID, k}] = true
+			subjects, ids = append(subjects, k.subject), append(ids, row.ID)
+		}
+	}
+	if len(want) == 0 {
+		return nil
+	}
+	found, err := store.PersonalIntentRows(ctx, c.entity.Partition, subjects, ids)
+	if err != nil {
+		return err
+	}
+	for _, row := range found {
+		delete(want, rowKey{row.IntentID, personKey{row.Subject, row.KeyClass}})
+	}
+	for k := range want {
+		c.add(PersonalRowMissing, 0, fmt.Sprintf("no row names a person whose values intent %s has sealed: an erasure would not find it", k.intent))
+	}
+	return nil
 }
 
 // intentDisagreement says what is wrong with a row, "" if its event binds it.

@@ -5,13 +5,16 @@ import (
 	"cmp"
 	"context"
 	"encoding/binary"
+	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"hash/maphash"
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
+	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
@@ -19,8 +22,9 @@ import (
 )
 
 // Appends decide by rows of keys: the key index answers which event last changed an entity,
-// and a business key refuses a duplicate. Both follow from the events, so verification derives
-// them again: the rows up to the head must be exactly those.
+// a business key refuses a duplicate, and an idempotency key answers a repeated request. The
+// first two follow from the events, and the last event of a request holds a digest of the third.
+// So verification derives them again: the rows up to the head must be exactly those.
 //
 // There are several rows to an event, and looking each up would take longer than everything
 // else. So the rows are read once, in the order in which the database has them, and added up
@@ -136,13 +140,18 @@ func (t *keyTypes) name(eventType string) string {
 
 // keyRows compares the rows of keys of one partition with its events.
 type keyRows struct {
-	types   keyTypes
-	head    event.Sequence
-	index   tally // of the events
-	claims  tally
-	stored  struct{ index, claims tally }
-	damaged map[event.Sequence]bool // events that have findings of their own: their keys are not judged
-	refs    []string                // of the event that is being read
+	types  keyTypes
+	head   event.Sequence
+	index  tally // of the events
+	claims tally
+	// Requests whose key expires after judged. Rows that expire earlier may be deleted while a
+	// run reads them.
+	requests tally
+	judged   time.Time
+	numbers  numbers
+	stored   struct{ index, claims, requests tally }
+	damaged  map[event.Sequence]bool // events that have findings of their own: their keys are not judged
+	refs     []string                // of the event that is being read
 }
 
 // maxDamaged bounds the damaged events that are remembered.
@@ -150,18 +159,65 @@ const maxDamaged = 10_000
 
 func newKeyRows(types keyTypes, head event.Sequence) *keyRows {
 	seed := maphash.MakeSeed()
-	k := &keyRows{types: types, head: head, index: newTally(seed, head), claims: newTally(seed, head), damaged: map[event.Sequence]bool{}}
-	k.stored.index, k.stored.claims = newTally(seed, head), newTally(seed, head)
+	k := &keyRows{
+		types: types, head: head, judged: time.Now().Add(expiryMargin), numbers: newNumbers(head), damaged: map[event.Sequence]bool{},
+		index: newTally(seed, head), claims: newTally(seed, head), requests: newTally(seed, head),
+	}
+	k.stored.index, k.stored.claims, k.stored.requests = newTally(seed, head), newTally(seed, head), newTally(seed, head)
 	return k
 }
 
+// expiryMargin is longer than it takes to read the rows of idempotency keys, and than clocks of
+// nodes differ.
+const expiryMargin = 10 * time.Minute
+
 // note adds the rows that an event demands. Those of events after the head are not compared:
 // they may not have been read.
-func (k *keyRows) note(e *event.Recorded) {
-	k.eachKey(e, func(key string) { k.index.add(e.Sequence, key, k.types.name(e.Type)) })
-	k.eachClaim(e, func(b event.BusinessKey) {
+func (k *keyRows) note(c *chain, e *event.Recorded, damaged bool) {
+	m := readMembers(e.Payload)
+	if m.numbers != nil && !damaged {
+		k.numbers.note(c, e, m.numbers)
+	}
+	k.eachKey(e, m, func(key string) { k.index.add(e.Sequence, key, k.types.name(e.Type)) })
+	k.eachClaim(e, m, func(b event.BusinessKey) {
 		k.claims.add(e.Sequence, b.EventType, b.Key, e.ID.String(), b.Document)
 	})
+	if digest := k.requestOf(m); digest != "" {
+		k.requests.add(e.Sequence, digest)
+	}
+}
+
+// members are the members of a payload that rows follow from.
+type members struct{ data, refs, numbers, request json.RawMessage }
+
+var memberNames = []string{"data", "entity_refs", "numbers", "request"}
+
+// readMembers reads them in one pass. What cannot be read gives no rows, which the stored ones
+// contradict.
+func readMembers(payload []byte) members {
+	var values [4][]byte
+	_ = jsondoc.Members(payload, memberNames, values[:])
+	return members{values[0], values[1], values[2], values[3]}
+}
+
+// requestOf is the digest of the row of an idempotency key that an event holds, "" if there is
+// none that is judged.
+func (k *keyRows) requestOf(m members) string {
+	var b concurrency.RequestBinding
+	if m.request == nil || json.Unmarshal(m.request, &b) != nil || !b.ExpiresAt.After(k.judged) {
+		return ""
+	}
+	return b.Digest
+}
+
+// digestOf is the digest of a row of an idempotency key, and the last event of its request; ""
+// if it is not judged.
+func (k *keyRows) digestOf(r *ports.RequestKey) (digest string, last event.Sequence) {
+	if !r.Bound || !r.ExpiresAt.After(k.judged) {
+		return "", 0
+	}
+	hash := concurrency.RequestDigest(r.Key, r.StoredHash, r.IntentID, r.EventCount, r.ExpiresAt)
+	return hex.EncodeToString(hash[:]), r.First + event.Sequence(r.EventCount) - 1
 }
 
 func (k *keyRows) damage(n event.Sequence) {
@@ -171,7 +227,7 @@ func (k *keyRows) damage(n event.Sequence) {
 }
 
 // eachKey calls visit with each key of an event in the key index once.
-func (k *keyRows) eachKey(e *event.Recorded, visit func(key string)) {
+func (k *keyRows) eachKey(e *event.Recorded, m members, visit func(key string)) {
 	k.refs = k.refs[:0]
 	add := func(key string) {
 		if !slices.Contains(k.refs, key) {
@@ -179,11 +235,9 @@ func (k *keyRows) eachKey(e *event.Recorded, visit func(key string)) {
 			visit(key)
 		}
 	}
-	refs, _, _ := jsondoc.Member(e.Payload, "entity_refs")
-	members, values := [...]string{"entity_type", "entity_id"}, [2][]byte{}
-	// What cannot be read gives no keys, which the rows contradict.
-	_ = jsondoc.EachElement(refs, 0, func(_, start, end int) error {
-		if err := jsondoc.Members(refs[start:end], members[:], values[:]); err != nil {
+	names, values := [...]string{"entity_type", "entity_id"}, [2][]byte{}
+	_ = jsondoc.EachElement(m.refs, 0, func(_, start, end int) error {
+		if err := jsondoc.Members(m.refs[start:end], names[:], values[:]); err != nil {
 			return err
 		}
 		add(event.EntityKey(textOf(values[0]), textOf(values[1])))
@@ -205,16 +259,12 @@ func textOf(raw []byte) string {
 }
 
 // eachClaim calls visit with each business key that an event claims.
-func (k *keyRows) eachClaim(e *event.Recorded, visit func(event.BusinessKey)) {
+func (k *keyRows) eachClaim(e *event.Recorded, m members, visit func(event.BusinessKey)) {
 	rules := k.types.rules[registryVersion{e.Type, e.SchemaVersion}]
 	if len(rules) == 0 {
 		return
 	}
-	data, err := e.Data()
-	if err != nil {
-		return
-	}
-	fields, err := eventtype.KeyFields(rules, data)
+	fields, err := eventtype.KeyFields(rules, m.data)
 	if err != nil {
 		return
 	}
@@ -249,22 +299,39 @@ func (k *keyRows) readStored(ctx context.Context, store ports.ChainAudit, p even
 // which is a high one here.
 const everything = ^event.Sequence(0)
 
+// readRequests adds up the rows of idempotency keys, before the walk: later some may have expired
+// and be deleted.
+func (k *keyRows) readRequests(ctx context.Context, c *chain, store ports.ChainAudit) error {
+	for r, err := range store.RequestKeys(ctx, c.entity.Partition) {
+		if err != nil {
+			return err
+		}
+		if !r.Bound {
+			c.report.UnboundRequests++
+		}
+		if digest, last := k.digestOf(&r); digest != "" {
+			k.stored.requests.add(last, digest)
+		}
+	}
+	return nil
+}
+
 // finish reports what differs.
 func (k *keyRows) finish(ctx context.Context, c *chain, store Store) error {
-	if k.stored.index.outside || k.stored.claims.outside {
+	k.numbers.finish(c, len(k.damaged) > 0)
+	if k.stored.index.outside || k.stored.claims.outside || k.stored.requests.outside {
 		head, err := store.Head(ctx, c.entity.Partition)
 		if err != nil {
 			return err
 		}
-		for kind, t := range map[FindingKind]*tally{KeyMismatch: &k.stored.index, BusinessKeyMismatch: &k.stored.claims} {
+		for kind, t := range map[FindingKind]*tally{KeyMismatch: &k.stored.index, BusinessKeyMismatch: &k.stored.claims, RequestMismatch: &k.stored.requests} {
 			if t.outside && t.last >= head.Sequence {
 				c.add(kind, 0, "a row names an event that does not exist")
 			}
 		}
 	}
 	for i := range k.index.blocks {
-		index, claims := k.index.blocks[i] != k.stored.index.blocks[i], k.claims.blocks[i] != k.stored.claims.blocks[i]
-		if !index && !claims {
+		if k.index.blocks[i] == k.stored.index.blocks[i] && k.claims.blocks[i] == k.stored.claims.blocks[i] && k.requests.blocks[i] == k.stored.requests.blocks[i] {
 			continue
 		}
 		if len(c.report.Findings) == MaxFindings {
@@ -302,10 +369,14 @@ func (k *keyRows) locate(ctx context.Context, c *chain, store Store, after event
 			continue
 		}
 		ids[e.Sequence] = e.ID
-		k.eachKey(e, func(key string) { note(1, KeyMismatch, e.Sequence, key, k.types.name(e.Type)) })
-		k.eachClaim(e, func(b event.BusinessKey) {
+		m := readMembers(e.Payload)
+		k.eachKey(e, m, func(key string) { note(1, KeyMismatch, e.Sequence, key, k.types.name(e.Type)) })
+		k.eachClaim(e, m, func(b event.BusinessKey) {
 			note(1, BusinessKeyMismatch, e.Sequence, b.EventType, b.Key, e.ID.String(), b.Document)
 		})
+		if digest := k.requestOf(m); digest != "" {
+			note(1, RequestMismatch, e.Sequence, digest)
+		}
 	}
 	for r, err := range store.EventKeys(ctx, c.entity.Partition, after+1, until) {
 		if err != nil {
@@ -319,6 +390,14 @@ func (k *keyRows) locate(ctx context.Context, c *chain, store Store, after event
 		}
 		if k.types.known[r.EventType] {
 			note(-1, BusinessKeyMismatch, r.Sequence, r.EventType, r.Key, r.EventID.String(), r.Document)
+		}
+	}
+	for r, err := range store.RequestKeys(ctx, c.entity.Partition) {
+		if err != nil {
+			return err
+		}
+		if digest, last := k.digestOf(&r); digest != "" && last > after && last <= until {
+			note(-1, RequestMismatch, last, digest)
 		}
 	}
 	type place struct {

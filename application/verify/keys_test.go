@@ -1,16 +1,20 @@
 package verify_test
 
 import (
+	"encoding/json"
 	"slices"
 	"strconv"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // keyedEvent appends an event with references, tags and a business key, and stores its rows.
@@ -82,4 +86,75 @@ func editReceipt(_ event.PartitionID, events []event.Recorded) []event.Recorded 
 	events = slices.Clone(events)
 	events[0].Payload = []byte(`{"data":{},"dimensions":{},"entity_refs":[]}`)
 	return events
+}
+
+// requestedEvent appends an event that took a number and that a request asked for under a key.
+func (v *tamperedLog) requestedEvent(t *testing.T, le ports.LegalEntity, key string, n int, expires time.Time) {
+	t.Helper()
+	p := v.prepared(le)
+	drawn := testkit.Must(json.Marshal([]event.DrawnNumber{{Series: "R", Prefix: "R-", Number: event.SeriesNumber{Prefix: "R-", Width: 4}.Format(uint64(n))}}))
+	p.Payload = append(append([]byte(`{"data":{},"dimensions":{},"entity_refs":[],"numbers":`), drawn...), '}')
+	p.PayloadHash = event.HashPayload(p.Salt, p.Payload)
+	r := ports.AppendRequest{Partition: le.Partition, Events: []event.Prepared{p}, Idempotency: &ports.IdempotencyClaim{Key: key, Digest: event.Hash{7}, ExpiresAt: expires}}
+	require.NoError(t, module.BindRequest(&r))
+	result, err := v.Append(t.Context(), r)
+	require.NoError(t, err)
+	stored := r.Idempotency.StoredHash()
+	v.requests = append(v.requests, ports.RequestKey{Key: key, StoredHash: stored[:], First: result.Events[0].Sequence, EventCount: 1, ExpiresAt: event.Micros(expires), Bound: true})
+	v.series = []ports.NumberSeries{{Series: "R", Next: uint64(n) + 1}}
+}
+
+// TestRun_NumbersAndRequests changes rows of series and of idempotency keys.
+func TestRun_NumbersAndRequests(t *testing.T) {
+	t.Parallel()
+	later := time.Now().Add(24 * time.Hour)
+	for name, c := range map[string]struct {
+		tamper func(*tamperedLog)
+		want   []place
+	}{
+		"as they must be":         {func(*tamperedLog) {}, nil},
+		"a series jumped":         {func(v *tamperedLog) { v.series[0].Next = 900 }, []place{{verify.NumberMismatch, 3}}},
+		"a series was set back":   {func(v *tamperedLog) { v.series[0].Next = 3 }, []place{{verify.NumberMismatch, 3}}},
+		"a series is missing":     {func(v *tamperedLog) { v.series = nil }, []place{{verify.NumberMismatch, 3}}},
+		"a series nothing was of": {func(v *tamperedLog) { v.series = append(v.series, ports.NumberSeries{Series: "X", Next: 9}) }, []place{{verify.NumberMismatch, 0}}},
+		"a series of before": {func(v *tamperedLog) {
+			v.series = append(v.series, ports.NumberSeries{Series: "X", Next: 9, UnboundThrough: 8})
+		}, nil},
+		"earlier numbers are made up":  {func(v *tamperedLog) { v.series[0].UnboundThrough = 2 }, []place{{verify.NumberMismatch, 3}}},
+		"a key is missing":             {func(v *tamperedLog) { v.requests = v.requests[1:] }, []place{{verify.RequestMismatch, 1}}},
+		"a key of another event":       {func(v *tamperedLog) { v.requests[0].First = 2 }, []place{{verify.RequestMismatch, 1}, {verify.RequestMismatch, 2}}},
+		"a key of more events":         {func(v *tamperedLog) { v.requests[1].First, v.requests[1].EventCount = 1, 2 }, []place{{verify.RequestMismatch, 2}}},
+		"a key that expired too early": {func(v *tamperedLog) { v.requests[0].ExpiresAt = time.Now() }, []place{{verify.RequestMismatch, 1}}},
+		"a key of no event":            {func(v *tamperedLog) { v.requests[0].First = 9 }, []place{{verify.RequestMismatch, 0}, {verify.RequestMismatch, 1}}},
+		"a key from before":            {func(v *tamperedLog) { v.requests = append(v.requests, ports.RequestKey{Key: "old", ExpiresAt: later}) }, nil},
+		"a key that expires":           {func(v *tamperedLog) { v.requests = v.requests[:3] }, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			v := newVault()
+			le := v.entity(t, "A", 0)
+			for n := range 3 {
+				v.requestedEvent(t, le, strconv.Itoa(n), n+1, later)
+			}
+			p := v.prepared(le)
+			r := ports.AppendRequest{Partition: le.Partition, Events: []event.Prepared{p}, Idempotency: &ports.IdempotencyClaim{Key: "soon", ExpiresAt: time.Now()}}
+			require.NoError(t, module.BindRequest(&r))
+			_, err := v.Append(t.Context(), r)
+			require.NoError(t, err)
+			c.tamper(v)
+			report := v.run(t)[0]
+			require.Equal(t, append([]place{}, c.want...), places(report), "%v", report.Findings)
+		})
+	}
+}
+
+// TestRun_GapInNumbers jumps a series before an event takes its next number.
+func TestRun_GapInNumbers(t *testing.T) {
+	t.Parallel()
+	v := newVault()
+	le := v.entity(t, "A", 0)
+	for i, n := range []int{1, 2, 7} {
+		v.requestedEvent(t, le, strconv.Itoa(i), n, time.Now().Add(24*time.Hour))
+	}
+	require.Equal(t, []place{{verify.NumberMismatch, 3}}, places(v.run(t)[0]))
 }

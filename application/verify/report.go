@@ -38,6 +38,11 @@ const (
 	KeyMismatch         FindingKind = "key_mismatch"          // the key index does not hold exactly the entities and tags of an event
 	BusinessKeyMismatch FindingKind = "business_key_mismatch" // the claimed business keys are not exactly those of the events
 
+	NumberMismatch  FindingKind = "number_mismatch"  // a series of numbers does not continue the numbers of the events
+	RequestMismatch FindingKind = "request_mismatch" // the row by which a repeated request is answered is missing, or not as it was written
+
+	CheckpointMismatch FindingKind = "checkpoint_mismatch" // a projection or publisher has read beyond the end, so it would skip events
+
 	StreamMismatch FindingKind = "stream_mismatch" // the row of a stream does not agree with its events
 	IntentMismatch FindingKind = "intent_mismatch" // the row of an intent is missing, or not as it was written
 
@@ -104,9 +109,14 @@ type EntityReport struct {
 	Reference   *event.Sequence   `json:"reference_sequence,omitempty"` // of the earlier head that it was compared with
 	Sealed      uint64            `json:"sealed_values"`                // checked for their form
 	// UnboundIntents counts rows of intents from before events bound them. It never grows.
-	UnboundIntents uint64      `json:"unbound_intents"`
-	Redactions     []Redaction `json:"redactions"`
-	Erasures       []Erasure   `json:"erasures"`
+	UnboundIntents uint64 `json:"unbound_intents"`
+	// UnboundNumbers counts numbers of series from before events said which they took. It never
+	// grows.
+	UnboundNumbers uint64 `json:"unbound_numbers"`
+	// UnboundRequests counts rows of idempotency keys from before events bound them. They expire.
+	UnboundRequests uint64      `json:"unbound_requests"`
+	Redactions      []Redaction `json:"redactions"`
+	Erasures        []Erasure   `json:"erasures"`
 	FindingList
 }
 

@@ -44,11 +44,12 @@ func Against(heads Heads) Option {
 
 // run holds the settings of a run over legal entities.
 type run struct {
-	logName   string
-	reference *reference // nil: none
-	progress  Progress   // may be nil
-	keyStore  KeyStore   // nil: not compared
-	settle    int        // how often what differs is compared again, a second apart
+	logName    string
+	deployment uint16
+	reference  *reference // nil: none
+	progress   Progress   // may be nil
+	keyStore   KeyStore   // nil: not compared
+	settle     int        // how often what differs is compared again, a second apart
 }
 
 // Settle compares again, up to a number of times and a second apart, where a row and its event
@@ -79,7 +80,7 @@ func Run(ctx context.Context, store Store, tenantID string, codes []string, prog
 	if err != nil {
 		return nil, err
 	}
-	r := run{logName: installation.LogName, progress: progress}
+	r := run{logName: installation.LogName, deployment: installation.Deployment, progress: progress}
 	for _, o := range options {
 		o(&r)
 	}
@@ -97,6 +98,17 @@ func Run(ctx context.Context, store Store, tenantID string, codes []string, prog
 		return nil, err
 	}
 	reports := r.reference.missingEntities(entities, tenantID, codes)
+	if tenantID == "" && len(codes) == 0 {
+		unlisted, err := store.UnlistedPartitions(ctx)
+		if err != nil {
+			return nil, err
+		}
+		for _, p := range unlisted {
+			report := newReport(ports.LegalEntity{Partition: p})
+			report.add(Finding{Kind: LegalEntityMismatch, Detail: fmt.Sprintf("there is a log of partition %d, and no legal entity has it", p)})
+			reports = append(reports, report)
+		}
+	}
 	for _, le := range selected {
 		report, err := r.verify(ctx, store, le)
 		reports = append(reports, report)
@@ -128,6 +140,9 @@ func choose(all []ports.LegalEntity, codes []string, hasHead func(code string) b
 	return out, nil
 }
 
+// deploymentBits is how many bits of a partition id come after the deployment's.
+const deploymentBits = 19
+
 // verify checks one partition of a store.
 func (r *run) verify(ctx context.Context, store Store, le ports.LegalEntity) (EntityReport, error) {
 	report := newReport(le)
@@ -155,7 +170,20 @@ func (r *run) verify(ctx context.Context, store Store, le ports.LegalEntity) (En
 		return report, err
 	}
 	c.keys = newKeyRows(types, head.Sequence)
+	if err := c.keys.readRequests(ctx, c, store); err != nil {
+		return report, err
+	}
+	if c.keys.numbers.rows, err = store.NumberSeries(ctx, le.Partition); err != nil {
+		return report, err
+	}
 	if err := r.walkAll(ctx, store, c); err != nil {
+		c.abort()
+		return report, err
+	}
+	if uint16(le.Partition>>deploymentBits) != r.deployment {
+		c.add(LegalEntityMismatch, 0, "the partition is of another deployment than the installation")
+	}
+	if err := c.checkReaders(ctx, store); err != nil {
 		c.abort()
 		return report, err
 	}
@@ -173,6 +201,28 @@ func (r *run) verify(ctx context.Context, store Store, le ports.LegalEntity) (En
 	}
 	c.finish()
 	return report, nil
+}
+
+// checkReaders finds readers beyond the end. One that is too far on within the log has skipped
+// events, which shows when its rows are compared with those of a rebuild.
+func (c *chain) checkReaders(ctx context.Context, store Store) error {
+	readers, err := store.Readers(ctx, c.entity.Partition)
+	if err != nil {
+		return err
+	}
+	for _, reader := range readers {
+		if reader.Sequence <= c.report.Head {
+			continue
+		}
+		head, err := store.Head(ctx, c.entity.Partition) // events may have been appended since
+		if err != nil {
+			return err
+		}
+		if reader.Sequence > head.Sequence {
+			c.add(CheckpointMismatch, c.report.Head+1, fmt.Sprintf("%s has read through %d, and the log ends at %d", reader.Name, reader.Sequence, head.Sequence))
+		}
+	}
+	return nil
 }
 
 // walkAll checks all events, the rows of streams and of persons, and the number of events.

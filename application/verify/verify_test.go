@@ -48,6 +48,10 @@ type tamperedLog struct {
 	types      []eventtype.Registration
 	keys       []ports.EventKey
 	claims     []ports.ClaimedKey
+	requests   []ports.RequestKey
+	series     []ports.NumberSeries
+	readers    []ports.LogReader
+	unlisted   []event.PartitionID
 	hidden     int // events that reading in order does not come across
 	kept       int // of streams that nothing else shows
 }
@@ -197,6 +201,28 @@ func (v *tamperedLog) BusinessKeys(_ context.Context, _ event.PartitionID, from,
 			}
 		}
 	}
+}
+
+func (v *tamperedLog) RequestKeys(context.Context, event.PartitionID) iter.Seq2[ports.RequestKey, error] {
+	return func(yield func(ports.RequestKey, error) bool) {
+		for _, k := range v.requests {
+			if !yield(k, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (v *tamperedLog) NumberSeries(context.Context, event.PartitionID) ([]ports.NumberSeries, error) {
+	return v.series, nil
+}
+
+func (v *tamperedLog) Readers(context.Context, event.PartitionID) ([]ports.LogReader, error) {
+	return v.readers, nil
+}
+
+func (v *tamperedLog) UnlistedPartitions(context.Context) ([]event.PartitionID, error) {
+	return v.unlisted, nil
 }
 
 func (v *tamperedLog) StreamRowsWithEnds(context.Context, event.PartitionID, event.StreamID, int) (ports.StreamRowPage, error) {

@@ -343,6 +343,12 @@ func (p *page) verdict(v *verdict, sound, finished bool, elapsed time.Duration) 
 		if r.UnboundIntents > 0 {
 			p.line("%s: %s from before events bound them; the number must not grow", r.LegalEntity, counted(int(r.UnboundIntents), "intent"))
 		}
+		if r.UnboundNumbers > 0 {
+			p.line("%s: %s of series from before events said which they took; the number must not grow", r.LegalEntity, counted(int(r.UnboundNumbers), "number"))
+		}
+		if r.UnboundRequests > 0 {
+			p.line("%s: %s from before events bound them; they expire", r.LegalEntity, counted(int(r.UnboundRequests), "idempotency key"))
+		}
 		for _, f := range r.Findings {
 			about := ""
 			if f.EventID != "" { // a missing event has no id

@@ -3,6 +3,7 @@ package event
 import (
 	"bytes"
 	"fmt"
+	"strconv"
 	"strings"
 	"time"
 )
@@ -50,6 +51,26 @@ type SeriesNumber struct {
 
 // Format renders the n-th number of the series.
 func (s SeriesNumber) Format(n uint64) string { return fmt.Sprintf("%s%0*d", s.Prefix, s.Width, n) }
+
+// DrawnNumber says which number of which series an event took. The payload holds one for each as
+// an element of the member numbers, so that the chain vouches for the state of the series.
+type DrawnNumber struct {
+	Series string `json:"series"`
+	Prefix string `json:"prefix"`
+	Number string `json:"number"` // as it is shown
+}
+
+// Drawn is what the payload says about the number; the appender replaces the token in it.
+func (s SeriesNumber) Drawn() DrawnNumber {
+	return DrawnNumber{Series: s.Series, Prefix: s.Prefix, Number: s.Token}
+}
+
+// Value is the number in the series, ok is false if the text holds none.
+func (d DrawnNumber) Value() (n uint64, ok bool) {
+	digits, found := strings.CutPrefix(d.Number, d.Prefix)
+	n, err := strconv.ParseUint(digits, 10, 64)
+	return n, found && err == nil
+}
 
 // Prepared is a validated event. Its skeleton lacks only sequence, recorded_at, stream version,
 // checksum and, unless PayloadHashDone, the payload hash; the appender sets them under its lock.

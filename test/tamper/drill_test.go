@@ -166,9 +166,6 @@ func TestTampering(t *testing.T) {
 	i := install(t)
 	catalog := readCatalog(t, i.super)
 	require.Empty(t, i.findings())
-	for _, name := range projections {
-		require.Equal(t, "0", i.differences(name), name)
-	}
 	i.exec("SET session_replication_role = replica")
 	i.exec("CREATE SCHEMA saved")
 	done := map[effect]int{}

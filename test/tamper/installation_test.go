@@ -89,11 +89,12 @@ func install(t *testing.T) *installation {
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(context.Background())
+	working, stopWork := context.WithCancel(ctx)
 	served, ran := make(chan error, 1), make(chan struct{})
 	go func() { served <- server.Serve(ctx, listener) }()
 	go func() {
 		defer close(ran)
-		server.App.Run(ctx)
+		server.App.Run(working)
 	}()
 	t.Cleanup(func() {
 		stop()
@@ -112,6 +113,11 @@ func install(t *testing.T) *installation {
 	require.NoError(t, err)
 	i.setUpBooks()
 	i.fillBooks()
+	for _, name := range projections {
+		require.Equal(t, "0", i.differences(name), name)
+	}
+	stopWork() // so that the node does not read what an attack invents
+	<-ran
 	return i
 }
 

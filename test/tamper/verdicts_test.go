@@ -89,7 +89,7 @@ var verdicts = []table{
 	{
 		name: "backbone.events", target: "type = 'ap.invoice.posted'",
 		columns: []verdict{
-			proves("sequence partition_id", verify.SequenceGap, chainFindings...),
+			proves("sequence partition_id", verify.SequenceGap, append(chainFindings, verify.LegalEntityMismatch)...),
 			proves("occurred_at recorded_at schema_version effective_date caused_by_partition id caused_by type tenant_id legal_entity division region site custom_scopes actor_type "+
 				"actor_id actor_name actor_details correlation_id intent_id stream_version stream_type stream_id tags pii source_system source_channel source_reference rules_evaluated payload_hash content_encoding checksum", verify.ChecksumMismatch, chainFindings...),
 		},
@@ -121,11 +121,12 @@ var verdicts = []table{
 	{
 		name: "backbone.partition_heads",
 		columns: []verdict{
-			{effect: open, columns: "partition_id", why: "a log that no legal entity names is not looked for yet"},
+			proves("partition_id", verify.LegalEntityMismatch),
 			proves("genesis", verify.GenesisMismatch),
 		},
-		deleted:  verdict{effect: open, why: "as above"},
-		invented: verdict{effect: open, why: "as above"},
+		deleted:  proves("", verify.LegalEntityMismatch),
+		invented: proves("", verify.LegalEntityMismatch),
+		invents:  map[string]string{"partition_id": "partition_id + 1"},
 	},
 	{
 		name: "backbone.event_keys",
@@ -154,10 +155,17 @@ var verdicts = []table{
 		edits:    map[string]string{"partition_id": "1", "lifecycle": "'deleted'", "metadata": `'{"max_count":8}'`, "readable_from": "2"},
 	},
 	{
-		name: "backbone.number_series", columns: []verdict{{effect: open, columns: "next_number partition_id series", why: "no event says which number of which series it took"}},
-		deleted: verdict{effect: open, why: "as above"}, invented: verdict{effect: open, why: "as above"},
+		name: "backbone.number_series", target: "series LIKE 'SL-%'",
+		columns: []verdict{proves("next_number partition_id series unbound_through", verify.NumberMismatch)},
+		deleted: proves("", verify.NumberMismatch), invented: proves("", verify.NumberMismatch),
+		edits: map[string]string{"partition_id": "1"},
 	},
-	openTable("backbone.idempotency_keys", "no event says under which key it was requested"),
+	{
+		name:    "backbone.idempotency_keys",
+		columns: []verdict{proves("first_sequence expires_at partition_id event_count intent_id key fingerprint bound", verify.RequestMismatch)},
+		deleted: proves("", verify.RequestMismatch), invented: proves("", verify.RequestMismatch),
+		edits: map[string]string{"partition_id": "1"},
+	},
 	{
 		name: "backbone.intents", target: "status = 'pending_approval'",
 		columns: []verdict{proves("created_at updated_at first_sequence partition_id event_count revision effective_date id caused_by legal_entity type status actor_type actor_id actor_name "+
@@ -168,7 +176,14 @@ var verdicts = []table{
 			"approvals": `'[{"person_id":"p","actor_id":"p","role":"r","decision":"approved","at":"2026-03-01T00:00:00Z"}]'`, "rules": "'[]'", "refusal": `'{"code":"x"}'`,
 		},
 	},
-	openTable("backbone.intent_pii_subjects", "rows about intents are not compared with their payloads yet"),
+	{
+		name: "backbone.intent_pii_subjects", columns: []verdict{
+			proves("partition_id class intent_id subject_id", verify.PersonalRowMissing),
+			isHarmless("paths", "the preview of an erasure counts them; the erasure destroys the key"),
+		},
+		deleted: proves("", verify.PersonalRowMissing), invented: isHarmless("", "an erasure looks there in vain"),
+		edits: map[string]string{"partition_id": "1"},
+	},
 	{
 		name: "backbone.event_pii_subjects", target: "subject_id LIKE 'contact:%'",
 		columns: []verdict{
@@ -200,7 +215,7 @@ var verdicts = []table{
 		columns: []verdict{
 			isHarmless("singleton", "it is always true"),
 			proves("log_name", verify.GenesisMismatch, verify.ChecksumMismatch, verify.LegalEntityMismatch),
-			{effect: open, columns: "deployment", why: "it is not compared with the partitions yet"},
+			proves("deployment", verify.LegalEntityMismatch),
 			isHarmless("created_at", onRestart),
 		},
 		deleted:  isHarmless("", "no node starts and nothing is verified without it"),
@@ -239,8 +254,19 @@ var verdicts = []table{
 	openTable("backbone.webhook_endpoints", deliveryOpen),
 	openTable("backbone.webhook_hosts", deliveryOpen),
 	openTable("backbone.projections", definitionOpen),
-	openTable("backbone.publisher_cursors", "a cursor that was moved is not compared with anything yet"),
-	openTable("backbone.projection_checkpoints", "a checkpoint is not compared with the head yet"),
+	openTable("backbone.publisher_cursors", "a cursor beyond the end is found; one that skips events within the log is not, though consumers see a gap in the sequences"),
+	{
+		name: "backbone.projection_checkpoints", target: "version = 1",
+		columns: []verdict{
+			proves("sequence", verify.CheckpointMismatch),
+			isHarmless("projection version partition_id", "the projection begins again and stops at the rows that are there, where operators see it; its rows are compared"),
+			isHarmless("updated_at status error processed skipped failed attempts first_failed_at last_failed_at next_attempt_at last_event_at", "operators read it; at most the projection stops, or tries again"),
+			isHarmless("term", "a holder whose term is not in the row rolls back, and the next one writes its own"),
+			isHarmless("generation", "the next page of a report is refused, or not; its rows are compared"),
+			isHarmless("redactions", "a snapshot of the projection is not used; values of redacted events are found when the rows are compared"),
+		},
+		deleted: isHarmless("", "as for its key"), invented: isHarmless("", "no version reads it"),
+	},
 	openTable("backbone.projection_snapshots", "a rebuild from the beginning of the log replaces what began with a wrong one; there is no check yet"),
 	openTable("backbone.projection_rows", "a rebuild heals it; the drill has no projection of its own yet"),
 	openTable("backbone.dead_letters", "nothing compares them with the log yet"),

@@ -89,6 +89,46 @@ func (s *Audit) BusinessKeys(ctx context.Context, p event.PartitionID, from, thr
 	}, eventlogdb.ListClaimedKeys, keyRange(p, from, through)...)
 }
 
+// RequestKeys implements ports.ChainAudit. It uses a connection until the iteration ends.
+func (s *Audit) RequestKeys(ctx context.Context, p event.PartitionID) iter.Seq2[ports.RequestKey, error] {
+	return readRows(ctx, s.db.Reads, func(rows pgx.Rows) (k ports.RequestKey, err error) {
+		var first int64
+		var id pgtype.UUID
+		err = rows.Scan(&k.Key, &k.StoredHash, &id, &first, &k.EventCount, &k.ExpiresAt, &k.Bound)
+		k.First, k.IntentID = event.Sequence(first), id.Bytes
+		return k, err
+	}, eventlogdb.ListRequestKeys, int32(p))
+}
+
+// NumberSeries implements ports.ChainAudit.
+func (s *Audit) NumberSeries(ctx context.Context, p event.PartitionID) ([]ports.NumberSeries, error) {
+	rows, err := s.queries.ListNumberSeriesOf(ctx, s.db.Reads, int32(p))
+	return pg.MapRows(ctx, rows, err, func(r *eventlogdb.ListNumberSeriesOfRow) ports.NumberSeries {
+		return ports.NumberSeries{Series: r.Series, Next: uint64(r.NextNumber), UnboundThrough: uint64(r.UnboundThrough)}
+	})
+}
+
+// Readers implements ports.ChainAudit.
+func (s *Audit) Readers(ctx context.Context, p event.PartitionID) ([]ports.LogReader, error) {
+	rows, err := s.queries.ListReaders(ctx, s.db.Reads, int32(p))
+	return pg.MapRows(ctx, rows, err, func(r *eventlogdb.ListReadersRow) ports.LogReader {
+		return ports.LogReader{Name: r.Reader, Sequence: event.Sequence(r.Sequence)}
+	})
+}
+
+// UnlistedPartitions implements ports.ChainAudit.
+func (s *Audit) UnlistedPartitions(ctx context.Context) ([]event.PartitionID, error) {
+	ids, err := s.queries.ListUnlistedPartitions(ctx, s.db.Reads)
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	out := make([]event.PartitionID, len(ids))
+	for i, id := range ids {
+		out[i] = event.PartitionID(id)
+	}
+	return out, nil
+}
+
 // keyRange is the parameters of the queries of rows of keys.
 func keyRange(p event.PartitionID, from, through event.Sequence) []any {
 	return []any{int32(p), from == 0 && through == math.MaxUint64, int64(from), int64(through)}

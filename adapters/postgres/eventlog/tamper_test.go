@@ -70,6 +70,7 @@ func (c *tamperFixture) newLegalEntity(t *testing.T, code string) ports.LegalEnt
 // fullEvents have a value in every column of the skeleton.
 func fullEvents(le ports.LegalEntity, n int) ports.AppendRequest {
 	r := pgtest.Invoice(le.Partition, n)
+	r.Idempotency = nil
 	for i := range r.Events {
 		e := &r.Events[i]
 		e.Scope = event.Scope{

@@ -182,6 +182,18 @@ func (s *Store) BoundIntents(ctx context.Context, p event.PartitionID, after eve
 	return out, nil
 }
 
+// PersonalIntentRows implements ports.IntentAudit.
+func (s *Store) PersonalIntentRows(ctx context.Context, p event.PartitionID, subjects []string, ids []event.ID) ([]ports.PersonalIntent, error) {
+	params := intentsdb.ListPersonalIntentRowsParams{PartitionID: int32(p), Subjects: subjects, Ids: make([]pgtype.UUID, len(ids))}
+	for i, id := range ids {
+		params.Ids[i] = pg.UUID(id)
+	}
+	rows, err := s.queries.ListPersonalIntentRows(ctx, s.db.Reads, &params)
+	return pg.MapRows(ctx, rows, err, func(r *intentsdb.ListPersonalIntentRowsRow) ports.PersonalIntent {
+		return ports.PersonalIntent{IntentID: r.IntentID.Bytes, Subject: r.SubjectID, KeyClass: uint8(r.Class)}
+	})
+}
+
 func storedIntent(r *intentsdb.BackboneIntent) (intent.Intent, error) {
 	in := intent.Intent{
 		ID: r.ID.Bytes, Partition: event.PartitionID(r.PartitionID), LegalEntity: r.LegalEntity, Type: r.Type, Payload: r.Payload,

@@ -28,7 +28,7 @@ WHERE h.partition_id = ANY ($8::int[])
 ON CONFLICT (partition_id, key)
 DO UPDATE SET fingerprint = excluded.fingerprint, intent_id = excluded.intent_id,
               first_sequence = excluded.first_sequence, event_count = excluded.event_count,
-              expires_at = excluded.expires_at
+              expires_at = excluded.expires_at, bound = excluded.bound
 WHERE k.expires_at <= $9::timestamptz
 `
 

@@ -7,6 +7,7 @@ package eventlogdb
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 )
@@ -101,6 +102,151 @@ func (q *Queries) ListEventKeys(ctx context.Context, db DBTX, arg *ListEventKeys
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListNumberSeriesOf = `-- name: ListNumberSeriesOf :many
+SELECT n.series, n.next_number, n.unbound_through FROM backbone.number_series n
+WHERE n.partition_id = $1
+ORDER BY n.series
+`
+
+type ListNumberSeriesOfRow struct {
+	Series         string
+	NextNumber     int64
+	UnboundThrough int64
+}
+
+func (q *Queries) ListNumberSeriesOf(ctx context.Context, db DBTX, partitionID int32) ([]ListNumberSeriesOfRow, error) {
+	rows, err := db.Query(ctx, ListNumberSeriesOf, partitionID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListNumberSeriesOfRow
+	for rows.Next() {
+		var i ListNumberSeriesOfRow
+		if err := rows.Scan(&i.Series, &i.NextNumber, &i.UnboundThrough); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListReaders = `-- name: ListReaders :many
+SELECT (c.projection || ' version ' || c.version)::text AS reader, c.sequence FROM backbone.projection_checkpoints c
+WHERE c.partition_id = $1
+UNION ALL
+SELECT ('publisher ' || p.publisher)::text, p.published_through FROM backbone.publisher_cursors p
+WHERE p.partition_id = $1
+ORDER BY 1
+`
+
+type ListReadersRow struct {
+	Reader   string
+	Sequence int64
+}
+
+// How far projections and publishers have read a partition.
+func (q *Queries) ListReaders(ctx context.Context, db DBTX, partitionID int32) ([]ListReadersRow, error) {
+	rows, err := db.Query(ctx, ListReaders, partitionID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListReadersRow
+	for rows.Next() {
+		var i ListReadersRow
+		if err := rows.Scan(&i.Reader, &i.Sequence); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListRequestKeys = `-- name: ListRequestKeys :many
+SELECT k.key, k.fingerprint, k.intent_id, k.first_sequence, k.event_count, k.expires_at, k.bound FROM backbone.idempotency_keys k
+WHERE k.partition_id = $1
+`
+
+type ListRequestKeysRow struct {
+	Key           string
+	Fingerprint   []byte
+	IntentID      pgtype.UUID
+	FirstSequence int64
+	EventCount    int32
+	ExpiresAt     time.Time
+	Bound         bool
+}
+
+func (q *Queries) ListRequestKeys(ctx context.Context, db DBTX, partitionID int32) ([]ListRequestKeysRow, error) {
+	rows, err := db.Query(ctx, ListRequestKeys, partitionID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListRequestKeysRow
+	for rows.Next() {
+		var i ListRequestKeysRow
+		if err := rows.Scan(
+			&i.Key,
+			&i.Fingerprint,
+			&i.IntentID,
+			&i.FirstSequence,
+			&i.EventCount,
+			&i.ExpiresAt,
+			&i.Bound,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListUnlistedPartitions = `-- name: ListUnlistedPartitions :many
+WITH RECURSIVE log AS (
+    SELECT min(e.partition_id) AS partition_id FROM backbone.events e
+    UNION ALL
+    SELECT (SELECT min(e.partition_id) FROM backbone.events e WHERE e.partition_id > log.partition_id) FROM log
+    WHERE log.partition_id IS NOT NULL
+)
+SELECT p.partition_id::int AS partition_id
+FROM (SELECT log.partition_id FROM log WHERE log.partition_id IS NOT NULL UNION SELECT h.partition_id FROM backbone.partition_heads h) p
+WHERE NOT EXISTS (SELECT FROM backbone.legal_entities l WHERE l.partition_id = p.partition_id)
+ORDER BY p.partition_id
+`
+
+// The partitions with a head or events that no legal entity has. Of the events one is looked up
+// for each partition.
+func (q *Queries) ListUnlistedPartitions(ctx context.Context, db DBTX) ([]int32, error) {
+	rows, err := db.Query(ctx, ListUnlistedPartitions)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int32
+	for rows.Next() {
+		var partition_id int32
+		if err := rows.Scan(&partition_id); err != nil {
+			return nil, err
+		}
+		items = append(items, partition_id)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

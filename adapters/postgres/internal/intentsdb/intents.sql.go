@@ -674,6 +674,49 @@ func (q *Queries) ListIntentsOfStatusBackward(ctx context.Context, db DBTX, arg 
 	return items, nil
 }
 
+const ListPersonalIntentRows = `-- name: ListPersonalIntentRows :many
+SELECT r.intent_id, r.subject_id, r.class
+FROM (SELECT DISTINCT s.subject_id, s.intent_id FROM (SELECT unnest($1::text[]) AS subject_id, unnest($2::uuid[]) AS intent_id) s) u
+CROSS JOIN LATERAL (
+    SELECT x.intent_id, x.subject_id, x.class
+    FROM backbone.intent_pii_subjects x
+    WHERE x.partition_id = $3 AND x.subject_id = u.subject_id AND x.intent_id = u.intent_id
+    LIMIT 100 -- key classes; it keeps the look-up on the primary key
+) r
+`
+
+type ListPersonalIntentRowsParams struct {
+	Subjects    []string
+	Ids         []pgtype.UUID
+	PartitionID int32
+}
+
+type ListPersonalIntentRowsRow struct {
+	IntentID  pgtype.UUID
+	SubjectID string
+	Class     int16
+}
+
+func (q *Queries) ListPersonalIntentRows(ctx context.Context, db DBTX, arg *ListPersonalIntentRowsParams) ([]ListPersonalIntentRowsRow, error) {
+	rows, err := db.Query(ctx, ListPersonalIntentRows, arg.Subjects, arg.Ids, arg.PartitionID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListPersonalIntentRowsRow
+	for rows.Next() {
+		var i ListPersonalIntentRowsRow
+		if err := rows.Scan(&i.IntentID, &i.SubjectID, &i.Class); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ListWaitingIntents = `-- name: ListWaitingIntents :many
 SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by, i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id, i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, i.rules, i.refusal, i.payload, i.last_sequence, i.documents, i.caused_by_partition FROM backbone.intents i
 WHERE i.partition_id = $1 AND i.status = 'pending_approval'

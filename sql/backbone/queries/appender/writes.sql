@@ -43,5 +43,5 @@ WHERE h.partition_id = ANY (@locked::int[])
 ON CONFLICT (partition_id, key)
 DO UPDATE SET fingerprint = excluded.fingerprint, intent_id = excluded.intent_id,
               first_sequence = excluded.first_sequence, event_count = excluded.event_count,
-              expires_at = excluded.expires_at
+              expires_at = excluded.expires_at, bound = excluded.bound
 WHERE k.expires_at <= @now::timestamptz;

@@ -8,3 +8,35 @@ WHERE k.partition_id = @partition_id AND (@everything::bool OR k.sequence BETWEE
 -- name: ListClaimedKeys :many
 SELECT k.sequence, k.event_id, k.event_type, k.key, coalesce(k.document, '')::text AS document FROM backbone.business_keys k
 WHERE k.partition_id = @partition_id AND (@everything::bool OR k.sequence BETWEEN @from_sequence::bigint AND @through::bigint);
+
+-- name: ListRequestKeys :many
+SELECT k.key, k.fingerprint, k.intent_id, k.first_sequence, k.event_count, k.expires_at, k.bound FROM backbone.idempotency_keys k
+WHERE k.partition_id = @partition_id;
+
+-- name: ListNumberSeriesOf :many
+SELECT n.series, n.next_number, n.unbound_through FROM backbone.number_series n
+WHERE n.partition_id = @partition_id
+ORDER BY n.series;
+
+-- name: ListReaders :many
+-- How far projections and publishers have read a partition.
+SELECT (c.projection || ' version ' || c.version)::text AS reader, c.sequence FROM backbone.projection_checkpoints c
+WHERE c.partition_id = @partition_id
+UNION ALL
+SELECT ('publisher ' || p.publisher)::text, p.published_through FROM backbone.publisher_cursors p
+WHERE p.partition_id = @partition_id
+ORDER BY 1;
+
+-- name: ListUnlistedPartitions :many
+-- The partitions with a head or events that no legal entity has. Of the events one is looked up
+-- for each partition.
+WITH RECURSIVE log AS (
+    SELECT min(e.partition_id) AS partition_id FROM backbone.events e
+    UNION ALL
+    SELECT (SELECT min(e.partition_id) FROM backbone.events e WHERE e.partition_id > log.partition_id) FROM log
+    WHERE log.partition_id IS NOT NULL
+)
+SELECT p.partition_id::int AS partition_id
+FROM (SELECT log.partition_id FROM log WHERE log.partition_id IS NOT NULL UNION SELECT h.partition_id FROM backbone.partition_heads h) p
+WHERE NOT EXISTS (SELECT FROM backbone.legal_entities l WHERE l.partition_id = p.partition_id)
+ORDER BY p.partition_id;

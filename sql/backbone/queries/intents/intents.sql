@@ -76,3 +76,13 @@ FROM backbone.intents i
 WHERE i.partition_id = @partition_id AND i.status = @status AND i.status <> 'executed' AND i.id > @after_id::uuid AND i.id < @before_id::uuid
 ORDER BY i.id DESC
 LIMIT @page_size::int;
+
+-- name: ListPersonalIntentRows :many
+SELECT r.intent_id, r.subject_id, r.class
+FROM (SELECT DISTINCT s.subject_id, s.intent_id FROM (SELECT unnest(@subjects::text[]) AS subject_id, unnest(@ids::uuid[]) AS intent_id) s) u
+CROSS JOIN LATERAL (
+    SELECT x.intent_id, x.subject_id, x.class
+    FROM backbone.intent_pii_subjects x
+    WHERE x.partition_id = @partition_id AND x.subject_id = u.subject_id AND x.intent_id = u.intent_id
+    LIMIT 100 -- key classes; it keeps the look-up on the primary key
+) r;
