@@ -185,11 +185,10 @@ func (p *Principals) RecordExpiry(ctx context.Context, principal ports.Principal
 		PrincipalID: now.PrincipalID, SHA256: hex.EncodeToString(now.TokenHash[:]), ExpiredAt: event.Micros(now.ExpiresAt),
 	})}
 	w.Streams = []concurrency.StreamExpectation{{Stream: streamOf(now.PrincipalID), Expected: concurrency.Exactly(now.Version)}}
-	err := p.log.writer.Write(ctx, w)
-	if fault.CodeOf(err) == concurrency.CodeWrongExpectedVersion {
-		return nil // another node recorded it, or the login has changed
+	if err := p.log.writer.Write(ctx, w); fault.CodeOf(err) != concurrency.CodeWrongExpectedVersion {
+		return err
 	}
-	return err
+	return nil // another node recorded it, or the login has changed
 }
 
 // RevokePerson implements ports.Principals. It ends the logins that there are.

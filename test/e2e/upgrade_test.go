@@ -210,7 +210,7 @@ func earlierRows(table string, columns []string) string {
 		return `SELECT r.tenant_id, r.data->>'principal_id', r.data->>'person_id', r.data->>'kind', '', r.data->>'label',
 			ARRAY(SELECT json_array_elements_text(r.data->'roles')), ARRAY(SELECT json_array_elements_text(r.data->'legal_entities')),
 			decode(t.data->>'token_sha256', 'hex'), coalesce((t.data->>'development')::boolean, false), (t.data->>'expires_at')::timestamptz, r.recorded_at
-			FROM (` + latestAbout("backbone.principal.%") + ") r JOIN (" + latestAbout("backbone.token.%") + ") t USING (stream_id) WHERE true"
+			FROM (` + latestAbout("backbone.principal.enrolled", "backbone.principal.granted") + ") r JOIN (" + latestAbout("backbone.token.issued", "backbone.token.rotated") + ") t USING (stream_id) WHERE true"
 	}
 	condition := "true"
 	if slices.Contains(columns, "partition_id") {
@@ -244,10 +244,10 @@ func bindIntents(t *testing.T, source, old *pgx.Conn) {
 var registryTables = []string{"backbone.event_type_generation", "backbone.event_type_registry", "backbone.event_type_history"}
 
 // latestAbout selects the newest event of each principal among those of some types.
-func latestAbout(types string) string {
+func latestAbout(types ...string) string {
 	return `SELECT DISTINCT ON (e.stream_id) e.stream_id, e.tenant_id, e.recorded_at, p.payload->'data' AS data
 		FROM backbone.events e JOIN backbone.event_payloads p USING (partition_id, sequence)
-		WHERE e.type LIKE '` + types + `' ORDER BY e.stream_id, e.sequence DESC`
+		WHERE e.type IN ('` + strings.Join(types, "', '") + `') ORDER BY e.stream_id, e.sequence DESC`
 }
 
 // copyRows copies what a query finds to a table.
