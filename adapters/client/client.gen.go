@@ -738,6 +738,9 @@ type Disclosure struct {
 // DisclosureList defines model for DisclosureList.
 type DisclosureList struct {
 	Disclosures []Disclosure `json:"disclosures"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
 }
 
 // DocumentSteps defines model for DocumentSteps.
