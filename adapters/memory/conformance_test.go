@@ -76,3 +76,8 @@ func TestLeases(t *testing.T) {
 		return conformance.LeaseHarness{Leases: memory.New(memory.Config{Clock: clock}).Leases, Pass: clock.Advance}
 	})
 }
+
+func TestRecordedSubscriptions(t *testing.T) {
+	t.Parallel()
+	conformance.RunRecordedSubscriptions(t, newMemoryStore)
+}

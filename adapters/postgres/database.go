@@ -79,7 +79,9 @@ type headReader interface {
 }
 
 // Chains returns the stores that a verification reads.
-func (d *Database) Chains() Chains { return Chains{d.Audit, d.Directory, d.Intents, d.Events, d.Subscriptions, d.Webhooks} }
+func (d *Database) Chains() Chains {
+	return Chains{d.Audit, d.Directory, d.Intents, d.Events, d.Subscriptions, d.Webhooks}
+}
 
 // Pool is the pool of reads, for read models that modules keep in this database.
 func (d *Database) Pool() *pgxpool.Pool { return d.db.Reads }

@@ -52,6 +52,7 @@ func (Module) Register(r *module.Registrar) error {
 	r.EventType(builtin(TokenIssued, "A principal received its first access token. Only the hash is known.", tokenSchema, tokenExample))
 	r.EventType(builtin(TokenRotated, "A principal received another access token. The one before is good no longer.", tokenSchema, tokenExample))
 	registerWebhooks(r)
+	registerSubscriptions(r)
 	return nil
 }
 

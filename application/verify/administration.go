@@ -21,5 +21,6 @@ func comparisons() []comparison {
 	return []comparison{
 		legalEntities{},
 		webhooks{},
+		subscriptions{},
 	}
 }

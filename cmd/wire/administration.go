@@ -20,7 +20,7 @@ func (a *App) composeAdministration(ctx context.Context, clock ports.Clock) (*ad
 	}
 	log := administration.NewLog(administration.LogConfig{
 		Entities: a.Store.Directory, Streams: a.Store.Events, Writer: administrationWriter{a.appends}, Directory: a.Store.Directory, LogName: installation.LogName, Clock: clock, Logger: a.logger,
-		Adoptions: []administration.Adoption{administration.AdoptWebhooks(a.Store.Webhooks.FormerHosts, formerWebhooks(a.Store))},
+		Adoptions: []administration.Adoption{administration.AdoptWebhooks(a.Store.Webhooks.FormerHosts, formerWebhooks(a.Store)), administration.AdoptSubscriptions(a.Store.Subscriptions.Subscriptions)},
 	})
 	a.administration = log
 	a.Principals = administration.NewPrincipals(log, a.Store.Audit, a.Store.Events)

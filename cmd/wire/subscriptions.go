@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/erpbackbone/backbone/application/administration"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/application/tenancy"
@@ -15,13 +16,27 @@ import (
 func (a *App) composeSubscriptions(clock ports.Clock, ids ports.IDSource, cursors subscriptions.Cursors) (err error) {
 	c := a.config.Subscriptions
 	a.Subscriptions, err = subscriptions.New(subscriptions.Config{
-		Store: a.Store.Subscriptions, Log: a.Store.Events, Access: subscriptionAccess{a}, Heads: a.heads, IDs: ids, Clock: clock,
+		Store: a.Store.Subscriptions, Log: a.Store.Events, Decisions: administration.NewSubscriptions(a.administration, tenancy.Actor), Access: subscriptionAccess{a}, Heads: a.heads, IDs: ids, Clock: clock,
 		Modules: a.modules, Observer: a.metrics, Logger: a.logger, Cursors: cursors,
 		Limits: subscriptions.Limits{
 			MaxPerTenant: c.PerTenant, MaxBytes: c.PollBytes, ExpireInterval: c.Sweep, RecheckInterval: c.Recheck, MeasureInterval: c.Measure, OrphanInterval: c.Orphans,
 		},
 	})
 	return err
+}
+
+// recoverSubscriptions writes the rows of subscriptions that decisions lack after a crash.
+func (a *App) recoverSubscriptions(ctx context.Context) error {
+	logs, err := a.Store.Directory.AdministrativeLogs(ctx, "")
+	if err != nil {
+		return err
+	}
+	for _, log := range logs {
+		if err := a.Subscriptions.Recover(ctx, log.TenantID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // modules returns a function that names the module of a tenant's event type: the built-in module that

@@ -55,6 +55,11 @@ func (l *AdministrativeLog) Webhooks() *administration.Webhooks {
 	return administration.NewWebhooks(l.Log, tenancy.Actor)
 }
 
+// Subscriptions are the decisions about subscriptions.
+func (l *AdministrativeLog) Subscriptions() *administration.Subscriptions {
+	return administration.NewSubscriptions(l.Log, tenancy.Actor)
+}
+
 // Events lists the events of a tenant's log.
 func (l *AdministrativeLog) Events(ctx context.Context, tenantID string) ([]event.Recorded, error) {
 	log, err := l.Of(ctx, tenantID)
