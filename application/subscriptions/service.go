@@ -255,7 +255,7 @@ func (s *Service) Create(ctx context.Context, p ports.Principal, sub subscriptio
 	}
 	// An unknown code would be ignored, so its legal entity would begin at its first event.
 	for code := range sub.Settings.Start.Positions {
-		if !sub.Filter.Covers(code) || !slices.ContainsFunc(entities, func(le ports.LegalEntity) bool { return le.Code == code }) {
+		if !slices.ContainsFunc(entities, func(le ports.LegalEntity) bool { return le.Code == code && covers(&sub.Filter, le) }) {
 			return sub, false, positionInvalid("/settings/start_positions")
 		}
 	}
@@ -308,6 +308,12 @@ func (s *Service) create(ctx context.Context, p ports.Principal, sub subscriptio
 		return requireSameDefinition(made, sub)
 	}
 	return made, true, nil
+}
+
+// covers reports whether events of the log may match: the administrative log only of a filter that
+// names it.
+func covers(f *subscription.Filter, le ports.LegalEntity) bool {
+	return f.Covers(le.Code) && (!le.IsAdministrative() || len(f.LegalEntities) > 0)
 }
 
 func requireSameDefinition(stored, wanted subscription.Subscription) (subscription.Subscription, bool, error) {

@@ -97,7 +97,7 @@ func (s *Service) newCursors(ctx context.Context, sub *subscription.Subscription
 	var out []ports.DeliveryCursor
 	isNew := len(existing) == 0 // the subscription is being created
 	for _, le := range entities {
-		if has[le.Partition] || !sub.Filter.Covers(le.Code) {
+		if has[le.Partition] || !covers(&sub.Filter, le) {
 			continue
 		}
 		var through event.Sequence

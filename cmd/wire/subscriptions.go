@@ -73,14 +73,31 @@ type subscriptionAccess struct{ app *App }
 // Readable implements subscriptions.Access. A principal whose role was withdrawn can read
 // nothing from then on.
 func (s subscriptionAccess) Readable(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
-	err := s.app.Tenancy.Authorize(ctx, p, tenancy.Action{Name: "events.read"})
+	administrative, err := s.administrative(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	err = s.app.Tenancy.Authorize(ctx, p, tenancy.Action{Name: "events.read"})
+	if fault.KindOf(err) == fault.Forbidden {
+		return administrative, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	books, err := s.books(ctx, p)
+	return slices.Concat(books, administrative), err
+}
+
+// administrative lists the administrative log of the tenant, if the principal may read it.
+func (s subscriptionAccess) administrative(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
+	err := s.app.Tenancy.Authorize(ctx, p, tenancy.Action{Name: "streams.read", LegalEntity: ports.AdministrativeCode})
 	if fault.KindOf(err) == fault.Forbidden {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return s.Visible(ctx, p)
+	return s.app.Tenancy.AdministrativeLogs(ctx, p.TenantID)
 }
 
 // Sight implements subscriptions.Access.
@@ -90,6 +107,16 @@ func (s subscriptionAccess) Sight(ctx context.Context, p ports.Principal) (modul
 
 // Visible implements subscriptions.Access.
 func (s subscriptionAccess) Visible(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
+	administrative, err := s.administrative(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	books, err := s.books(ctx, p)
+	return slices.Concat(books, administrative), err
+}
+
+// books lists the legal entities that a principal is entitled to.
+func (s subscriptionAccess) books(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
 	all, err := s.app.Tenancy.LegalEntities(ctx, p.TenantID)
 	if err != nil || len(p.LegalEntities) == 0 {
 		return all, err
