@@ -53,6 +53,7 @@ func (Module) Register(r *module.Registrar) error {
 	r.EventType(builtin(TokenRotated, "A principal received another access token. The one before is good no longer.", tokenSchema, tokenExample))
 	registerWebhooks(r)
 	registerSubscriptions(r)
+	registerProjections(r)
 	return nil
 }
 

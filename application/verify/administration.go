@@ -22,5 +22,6 @@ func comparisons() []comparison {
 		legalEntities{},
 		webhooks{},
 		subscriptions{},
+		projections{},
 	}
 }

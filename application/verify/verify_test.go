@@ -34,6 +34,7 @@ type tamperedLog struct {
 	*memory.Appender
 	*memory.SubscriptionStore
 	*memory.Webhooks
+	*memory.ProjectionVersions
 	clock  *testkit.Clock
 	ids    *system.IDs
 	tamper func(p event.PartitionID, events []event.Recorded) []event.Recorded // of a whole partition
@@ -54,7 +55,7 @@ func newVault() *tamperedLog {
 }
 
 func vaultOn(d *memory.Database) *tamperedLog {
-	return &tamperedLog{Audit: d.Audit, EventReader: d.Events, Intents: d.Intents, Directory: d.Directory, Appender: d.Appender, SubscriptionStore: d.Subscriptions, Webhooks: d.Webhooks}
+	return &tamperedLog{Audit: d.Audit, EventReader: d.Events, Intents: d.Intents, Directory: d.Directory, Appender: d.Appender, SubscriptionStore: d.Subscriptions, Webhooks: d.Webhooks, ProjectionVersions: d.ProjectionVersions}
 }
 
 func (v *tamperedLog) entity(t *testing.T, code string, events int) ports.LegalEntity {

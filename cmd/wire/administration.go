@@ -7,7 +7,9 @@ import (
 	"github.com/erpbackbone/backbone/application/administration"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/subscriptions"
+	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -20,11 +22,26 @@ func (a *App) composeAdministration(ctx context.Context, clock ports.Clock) (*ad
 	}
 	log := administration.NewLog(administration.LogConfig{
 		Entities: a.Store.Directory, Streams: a.Store.Events, Writer: administrationWriter{a.appends}, Directory: a.Store.Directory, LogName: installation.LogName, Clock: clock, Logger: a.logger,
-		Adoptions: []administration.Adoption{administration.AdoptWebhooks(a.Store.Webhooks.FormerHosts, formerWebhooks(a.Store)), administration.AdoptSubscriptions(a.Store.Subscriptions.Subscriptions)},
+		Adoptions: []administration.Adoption{
+			administration.AdoptWebhooks(a.Store.Webhooks.FormerHosts, formerWebhooks(a.Store)),
+			administration.AdoptSubscriptions(a.Store.Subscriptions.Subscriptions),
+			administration.AdoptProjections(a.Store.ProjectionVersions.ListProjections),
+		},
 	})
 	a.administration = log
 	a.Principals = administration.NewPrincipals(log, a.Store.Audit, a.Store.Events)
 	return log, log.BeginAll(ctx)
+}
+
+// actorOf is a person as events name it; one who is not enrolled any more is named by id alone.
+func (a *App) actorOf(ctx context.Context, tenantID, personID string) (event.Actor, error) {
+	p, err := a.Principals.PrincipalByPerson(ctx, tenantID, personID)
+	if err != nil && fault.KindOf(err) == fault.NotFound {
+		return event.Actor{Type: event.Human, ID: personID, Name: "operator"}, nil
+	}
+	actor := tenancy.Actor(p)
+	actor.Details.SessionID = "" // the person may have several logins
+	return actor, err
 }
 
 // bookHeads are the heads of legal entities, for what reads the books of all of them: it has

@@ -103,7 +103,7 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (_ *Server
 	if err := app.composeWebhooks(); err != nil {
 		return nil, err
 	}
-	if err := app.recoverSubscriptions(ctx); err != nil {
+	if err := app.recoverDecided(ctx); err != nil {
 		return nil, err
 	}
 	parts.Access, parts.Intents, parts.Appends, parts.Streams = app.Tenancy, app.Pipeline, app.appends, app.streams

@@ -25,14 +25,18 @@ func (a *App) composeSubscriptions(clock ports.Clock, ids ports.IDSource, cursor
 	return err
 }
 
-// recoverSubscriptions writes the rows of subscriptions that decisions lack after a crash.
-func (a *App) recoverSubscriptions(ctx context.Context) error {
+// recoverDecided writes the rows of subscriptions and custom projections that decisions lack after
+// a crash.
+func (a *App) recoverDecided(ctx context.Context) error {
 	logs, err := a.Store.Directory.AdministrativeLogs(ctx, "")
 	if err != nil {
 		return err
 	}
 	for _, log := range logs {
 		if err := a.Subscriptions.Recover(ctx, log.TenantID); err != nil {
+			return err
+		}
+		if err := a.custom.Recover(ctx, log.TenantID); err != nil {
 			return err
 		}
 	}
