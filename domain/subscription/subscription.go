@@ -64,8 +64,11 @@ type Filter struct {
 	LegalEntities []string         `json:"legal_entities,omitempty"`
 	Modules       []string         `json:"modules,omitempty"` // whose event types
 	Divisions     []string         `json:"divisions,omitempty"`
+	Regions       []string         `json:"regions,omitempty"`
+	Sites         []string         `json:"sites,omitempty"`
 	Tags          []string         `json:"tags,omitempty"` // any of them
 	StreamTypes   []string         `json:"stream_types,omitempty"`
+	Streams       []string         `json:"streams,omitempty"`   // single ones, as type/id
 	Predicate     *event.Predicate `json:"predicate,omitempty"` // over the stored data
 }
 
@@ -75,7 +78,10 @@ func (f *Filter) Matches(e *event.Recorded, moduleOf func(eventType string) stri
 	return matchesAny(f.EventTypes, e.Type) &&
 		(len(f.Modules) == 0 || slices.Contains(f.Modules, moduleOf(e.Type))) &&
 		matchesAny(f.Divisions, e.Scope.Division) &&
+		matchesAny(f.Regions, e.Scope.Region) &&
+		matchesAny(f.Sites, e.Scope.Site) &&
 		matchesAny(f.StreamTypes, e.Stream.Type) &&
+		matchesAny(f.Streams, e.Stream.String()) &&
 		(len(f.Tags) == 0 || slices.ContainsFunc(f.Tags, func(t string) bool { return slices.Contains(e.Tags, t) })) &&
 		(f.Predicate == nil || f.Predicate.Matches(e.Payload))
 }
@@ -138,7 +144,7 @@ func (f *Filter) check() error {
 		items *[]string
 	}{
 		{"/event_types", &f.EventTypes}, {"/legal_entities", &f.LegalEntities}, {"/modules", &f.Modules},
-		{"/divisions", &f.Divisions}, {"/tags", &f.Tags}, {"/stream_types", &f.StreamTypes},
+		{"/divisions", &f.Divisions}, {"/regions", &f.Regions}, {"/sites", &f.Sites}, {"/tags", &f.Tags}, {"/stream_types", &f.StreamTypes}, {"/streams", &f.Streams},
 	} {
 		if *part.items != nil && len(*part.items) == 0 {
 			return filterInvalid(part.field, "an empty list would select nothing; leave it out to select all")
@@ -155,6 +161,11 @@ func (f *Filter) check() error {
 			}
 		}
 		*part.items = slices.Compact(slices.Sorted(slices.Values(*part.items))) // so that filters with the same items are equal
+	}
+	for _, s := range f.Streams {
+		if _, err := event.ParseStreamID(s); err != nil {
+			return filterInvalid("/streams", "a stream is its type, a slash and its id, such as gl.ledger/main; correct the list")
+		}
 	}
 	if f.Predicate != nil {
 		return shredding.CheckText("/predicate/value", strings.Trim(string(f.Predicate.Value), `"`))
