@@ -3,6 +3,7 @@ package ports
 import (
 	"context"
 
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/projection"
 )
 
@@ -27,4 +28,29 @@ type ProjectionRegister interface {
 	// projection.not_found, projection.changed (Conflict) if its revision is not p's: read it
 	// again.
 	ChangeProjection(ctx context.Context, p projection.Projection) (projection.Projection, error)
+}
+
+// ProjectionRecord is what the administrative log has of a custom projection.
+type ProjectionRecord struct {
+	Name       string        // in its tenant
+	Version    event.Version // of its stream; 0: nothing was recorded
+	Definition []byte        // the newest
+	Removed    bool
+}
+
+// Exists reports whether the projection was defined and not removed.
+func (r ProjectionRecord) Exists() bool { return r.Version > 0 && !r.Removed }
+
+// ProjectionDecisions records the definitions of custom projections in the administrative log,
+// before the register has them. by is a person id. Fault of both decisions: projection.changed if
+// another one came after before.
+type ProjectionDecisions interface {
+	// Projection returns the newest record of a name.
+	Projection(ctx context.Context, tenantID, name string) (ProjectionRecord, error)
+	// Projections returns the newest record of every name, also of removed ones.
+	Projections(ctx context.Context, tenantID string) ([]ProjectionRecord, error)
+	// Define records a definition that a version is built with.
+	Define(ctx context.Context, tenantID string, before ProjectionRecord, version int, definition []byte, by string) error
+	// Remove records that a projection is deleted.
+	Remove(ctx context.Context, tenantID string, before ProjectionRecord, by string) error
 }

@@ -30,6 +30,46 @@ type Subscriptions interface {
 	DeleteSubscription(ctx context.Context, uid event.ID) error
 }
 
+// SubscriptionAction says what a person decided about a subscription.
+type SubscriptionAction string
+
+// The actions.
+const (
+	SubscriptionCreated SubscriptionAction = "created"
+	SubscriptionChanged SubscriptionAction = "changed"
+	SubscriptionPaused  SubscriptionAction = "paused"
+	SubscriptionResumed SubscriptionAction = "resumed"
+	SubscriptionReset   SubscriptionAction = "reset"
+	SubscriptionDeleted SubscriptionAction = "deleted"
+)
+
+// SubscriptionRecord is what the administrative log has of a subscription id.
+type SubscriptionRecord struct {
+	subscription.Subscription               // as it was recorded last
+	Version                   event.Version // of its stream; 0: nothing was recorded
+	Deleted                   bool
+}
+
+// SubscriptionDecision is a decision of a person about a subscription.
+type SubscriptionDecision struct {
+	Action       SubscriptionAction
+	Subscription subscription.Subscription            // as it is from now on
+	Positions    map[event.PartitionID]event.Sequence // of a reset: the last sequence that is not delivered again
+	Before       event.Version                        // SubscriptionRecord.Version when the decision was made
+	By           Principal                            // the zero value: this server
+}
+
+// SubscriptionDecisions records the decisions about subscriptions in the administrative log.
+type SubscriptionDecisions interface {
+	// Subscription returns the newest record of an id.
+	Subscription(ctx context.Context, tenantID, id string) (SubscriptionRecord, error)
+	// Subscriptions returns the newest record of every id, also of deleted ones.
+	Subscriptions(ctx context.Context, tenantID string) ([]SubscriptionRecord, error)
+	// Decide records a decision before its row is written. Fault subscription.changed if
+	// another decision came after d.Before.
+	Decide(ctx context.Context, d SubscriptionDecision) error
+}
+
 // DeliveryCursor is the position of a subscription in one partition. A message is open from when
 // its event was read until it is done: see subscription.State. A parked message, which is a dead
 // letter, is counted as open nowhere in this file.

@@ -17,6 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -36,7 +37,7 @@ func TestCustomProjections(t *testing.T) {
 		})
 		require.NoError(t, err)
 		own := testkit.Must(custom.New(custom.Config{
-			Compiler: jq.New(), Rows: store.ProjectionRows, Register: store.ProjectionVersions, Entities: who, Events: store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: custom.RecomputeLimits{MaxEvents: 10_000, MaxRead: 200_000}},
+			Compiler: jq.New(), Rows: store.ProjectionRows, Register: store.ProjectionVersions, Decisions: testkit.Must(conformance.NewAdministrativeLog(system.Clock{})).Projections(), Entities: who, Events: store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: custom.RecomputeLimits{MaxEvents: 10_000, MaxRead: 200_000}},
 			Await: func(context.Context, string, int, event.PartitionID, event.Sequence) (event.Sequence, error) {
 				return 0, nil
 			},

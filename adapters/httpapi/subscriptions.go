@@ -97,7 +97,8 @@ func (s *Server) createSubscription(ctx context.Context, _ *request, body *api.N
 	sub := subscription.Subscription{
 		ID: body.ID, SubscriberType: body.SubscriberType, SubscriberID: body.SubscriberID,
 		Filter: subscription.Filter{
-			EventTypes: body.EventTypes, LegalEntities: body.LegalEntities, Modules: body.Modules, Divisions: body.Divisions, Tags: body.Tags, StreamTypes: body.StreamTypes,
+			EventTypes: body.EventTypes, LegalEntities: body.LegalEntities, Modules: body.Modules, Divisions: body.Divisions, Regions: body.Regions, Sites: body.Sites,
+			Tags: body.Tags, StreamTypes: body.StreamTypes, Streams: body.Streams,
 		},
 	}
 	var err error
@@ -342,7 +343,7 @@ func subscriptionAnswer(s subscription.Subscription) api.Subscription {
 	out := api.Subscription{
 		ID: s.ID, SubscriberType: s.SubscriberType, SubscriberID: s.SubscriberID, Owner: s.Owner, Status: string(s.Status),
 		EventTypes: s.Filter.EventTypes, LegalEntities: s.Filter.LegalEntities, Modules: s.Filter.Modules, Divisions: s.Filter.Divisions,
-		Tags: s.Filter.Tags, StreamTypes: s.Filter.StreamTypes,
+		Regions: s.Filter.Regions, Sites: s.Filter.Sites, Tags: s.Filter.Tags, StreamTypes: s.Filter.StreamTypes, Streams: s.Filter.Streams,
 		Settings: settingsAnswer(&s.Settings), CreatedAt: timeText(s.CreatedAt), UpdatedAt: timeText(s.UpdatedAt),
 		FailuresInARow: s.Failures, LastFailureCode: s.LastFailure.Code, LastFailureAt: optionalTime(s.LastFailure.At),
 	}

@@ -60,7 +60,7 @@ func TestPollRequeuesUnrendered(t *testing.T) {
 	needed, service := &failingUpcaster{}, &lateSubscriptions{}
 	h := startAPI(t, func(c *httpapi.Config) { c.Upcaster, c.Subscriptions = needed, service })
 	service.Subscriptions = testkit.Must(subscriptions.New(subscriptions.Config{
-		Store: h.store.Subscriptions, Log: h.store.Events, Access: entitlements{h.store.Directory}, Heads: testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store.Events, Clock: system.Clock{}, Poll: 500 * time.Millisecond})), IDs: system.NewIDs(), Clock: system.Clock{}, Limits: conformance.DeliveryLimits(),
+		Store: h.store.Subscriptions, Log: h.store.Events, Decisions: testkit.Must(conformance.NewAdministrativeLog(system.Clock{})).Subscriptions(), Access: entitlements{h.store.Directory}, Heads: testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store.Events, Clock: system.Clock{}, Poll: 500 * time.Millisecond})), IDs: system.NewIDs(), Clock: system.Clock{}, Limits: conformance.DeliveryLimits(),
 	}))
 	h.machineType(t)
 	h.appendMachines(t, "USMF", 2)
@@ -88,7 +88,7 @@ func TestSubscriptionSettingsRefused(t *testing.T) {
 	service := &lateSubscriptions{}
 	h := startAPI(t, func(c *httpapi.Config) { c.Subscriptions = service })
 	service.Subscriptions = testkit.Must(subscriptions.New(subscriptions.Config{
-		Store: h.store.Subscriptions, Log: h.store.Events, Access: entitlements{h.store.Directory}, Heads: testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store.Events, Clock: system.Clock{}, Poll: 500 * time.Millisecond})), IDs: system.NewIDs(), Clock: system.Clock{}, Limits: conformance.DeliveryLimits(),
+		Store: h.store.Subscriptions, Log: h.store.Events, Decisions: testkit.Must(conformance.NewAdministrativeLog(system.Clock{})).Subscriptions(), Access: entitlements{h.store.Directory}, Heads: testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store.Events, Clock: system.Clock{}, Poll: 500 * time.Millisecond})), IDs: system.NewIDs(), Clock: system.Clock{}, Limits: conformance.DeliveryLimits(),
 	}))
 	const at = "/api/subscriptions"
 	post := func(path, body string) (status int, code, field any) {

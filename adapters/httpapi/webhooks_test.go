@@ -58,7 +58,7 @@ func TestWebhookProblems(t *testing.T) {
 	lateSubscriptions, service, endpoints := &lateSubscriptions{}, &lateWebhooks{}, &failingEndpoints{endpointStore: memory.New(memory.Config{}).Webhooks}
 	h := startAPI(t, func(c *httpapi.Config) { c.Subscriptions, c.Webhooks = lateSubscriptions, service })
 	lateSubscriptions.Subscriptions = testkit.Must(subscriptions.New(subscriptions.Config{
-		Store: h.store.Subscriptions, Log: h.store.Events, Access: entitlements{h.store.Directory}, Heads: testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store.Events, Clock: system.Clock{}, Poll: 500 * time.Millisecond})), IDs: system.NewIDs(), Clock: system.Clock{}, Limits: conformance.DeliveryLimits(),
+		Store: h.store.Subscriptions, Log: h.store.Events, Decisions: testkit.Must(conformance.NewAdministrativeLog(system.Clock{})).Subscriptions(), Access: entitlements{h.store.Directory}, Heads: testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store.Events, Clock: system.Clock{}, Poll: 500 * time.Millisecond})), IDs: system.NewIDs(), Clock: system.Clock{}, Limits: conformance.DeliveryLimits(),
 	}))
 	log := testkit.Must(conformance.NewAdministrativeLog(system.Clock{}))
 	for _, host := range []string{"example.org", "example.net"} {

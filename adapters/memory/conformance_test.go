@@ -85,3 +85,8 @@ func TestAccessLog(t *testing.T) {
 		Accesses: memory.New(memory.Config{Clock: clock}).AccessLog, Age: func(_ *testing.T, by time.Duration) { clock.Advance(by) },
 	})
 }
+
+func TestRecordedSubscriptions(t *testing.T) {
+	t.Parallel()
+	conformance.RunRecordedSubscriptions(t, newMemoryStore)
+}

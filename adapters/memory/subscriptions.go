@@ -130,7 +130,7 @@ func (s *SubscriptionStore) ChangeSubscription(ctx context.Context, sub subscrip
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if k == nil || s.subscriptions[sub.UID] != k || k.definition.Revision != sub.Revision-1 {
-		return fault.New(fault.Conflict, "subscription.changed", "another request has changed the subscription; read it and try again")
+		return subscription.Changed()
 	}
 	d := &k.definition
 	d.Filter, d.Settings, d.Status, d.Revision, d.Failures, d.LastFailure = sub.Filter, sub.Settings, sub.Status, sub.Revision, sub.Failures, sub.LastFailure

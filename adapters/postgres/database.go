@@ -18,6 +18,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/streams"
 	"github.com/erpbackbone/backbone/adapters/postgres/subscriptions"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -68,6 +69,11 @@ type Chains struct {
 	registryReader
 	subscriptionReader
 	webhookReader
+	projectionReader
+}
+
+type projectionReader interface {
+	ListProjections(ctx context.Context) ([]projection.Projection, error)
 }
 
 type subscriptionReader interface {
@@ -89,7 +95,7 @@ type headReader interface {
 
 // Chains returns the stores that a verification reads.
 func (d *Database) Chains() Chains {
-	return Chains{d.Audit, d.Directory, d.Intents, d.AccessLog, d.Events, d.Registry, d.Subscriptions, d.Webhooks}
+	return Chains{d.Audit, d.Directory, d.Intents, d.AccessLog, d.Events, d.Registry, d.Subscriptions, d.Webhooks, d.ProjectionVersions}
 }
 
 // Pool is the pool of reads, for read models that modules keep in this database.

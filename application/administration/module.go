@@ -57,6 +57,8 @@ func (Module) Register(r *module.Registrar) error {
 	registerKeyEpochs(r)
 	registerWebhooks(r)
 	registerDisclosures(r)
+	registerSubscriptions(r)
+	registerProjections(r)
 	return nil
 }
 

@@ -288,7 +288,7 @@ func (s *Service) deliverableEntities(ctx context.Context, p ports.Principal, su
 		return nil, err
 	}
 	return slices.DeleteFunc(slices.Clone(readable), func(le ports.LegalEntity) bool {
-		return !sub.Filter.Covers(le.Code) || !slices.ContainsFunc(callers, func(o ports.LegalEntity) bool { return o.Partition == le.Partition })
+		return !covers(&sub.Filter, le) || !slices.ContainsFunc(callers, func(o ports.LegalEntity) bool { return o.Partition == le.Partition })
 	}), nil
 }
 

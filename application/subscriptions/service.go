@@ -2,6 +2,7 @@ package subscriptions
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"slices"
 	"sync"
@@ -61,12 +62,14 @@ func (noObserver) SubscriptionGone(string, string)                        {}
 
 // Config is what a Service needs.
 type Config struct {
-	Store  Store
-	Log    Log
-	Access Access
-	Heads  *HeadWatcher
-	IDs    ports.IDSource
-	Clock  ports.Clock
+	Store Store
+	Log   Log
+	// Decisions records what persons decide about subscriptions, before it has an effect.
+	Decisions ports.SubscriptionDecisions
+	Access    Access
+	Heads     *HeadWatcher
+	IDs       ports.IDSource
+	Clock     ports.Clock
 	// Modules returns a function that maps event types to their current modules, for filters on
 	// modules; nil: types belong to none.
 	Modules  func(ctx context.Context, tenantID string) (moduleOf func(eventType string) string, err error)
@@ -144,6 +147,8 @@ type Caller struct {
 	// Operator: the caller may manage the subscriptions of other persons in the legal entities of
 	// Principal, but gets no events of them.
 	Operator bool
+	// Automatic: the server decides on behalf of Principal.
+	Automatic bool
 }
 
 func notFound() *fault.Error {
@@ -226,7 +231,16 @@ func (s *Service) Create(ctx context.Context, p ports.Principal, sub subscriptio
 		return sub, false, err
 	}
 	if stored, err := s.config.Store.Subscription(ctx, p.TenantID, sub.ID); err == nil {
-		return requireSameDefinition(stored, sub)
+		record, err := s.config.Decisions.Subscription(ctx, p.TenantID, sub.ID)
+		if err != nil {
+			return sub, false, err
+		}
+		if !record.Deleted || record.UID != stored.UID {
+			return requireSameDefinition(stored, sub)
+		}
+		if err := s.config.Store.DeleteSubscription(ctx, stored.UID); err != nil { // its deletion was cut off
+			return sub, false, err
+		}
 	} else if fault.KindOf(err) != fault.NotFound {
 		return sub, false, err
 	}
@@ -241,7 +255,7 @@ func (s *Service) Create(ctx context.Context, p ports.Principal, sub subscriptio
 	}
 	// An unknown code would be ignored, so its legal entity would begin at its first event.
 	for code := range sub.Settings.Start.Positions {
-		if !sub.Filter.Covers(code) || !slices.ContainsFunc(entities, func(le ports.LegalEntity) bool { return le.Code == code }) {
+		if !slices.ContainsFunc(entities, func(le ports.LegalEntity) bool { return le.Code == code && covers(&sub.Filter, le) }) {
 			return sub, false, positionInvalid("/settings/start_positions")
 		}
 	}
@@ -252,11 +266,54 @@ func (s *Service) Create(ctx context.Context, p ports.Principal, sub subscriptio
 	if err != nil {
 		return sub, false, err
 	}
-	made, created, err = s.config.Store.CreateSubscription(ctx, sub, cursors, s.config.MaxPerTenant)
-	if err != nil || created {
-		return made, created, err
+	return s.create(ctx, p, sub, cursors)
+}
+
+// create records a creation and then stores it.
+func (s *Service) create(ctx context.Context, p ports.Principal, sub subscription.Subscription, cursors []ports.DeliveryCursor) (made subscription.Subscription, created bool, err error) {
+	record, err := s.config.Decisions.Subscription(ctx, sub.TenantID, sub.ID)
+	if err != nil {
+		return sub, false, err
 	}
-	return requireSameDefinition(made, sub)
+	if record.Version > 0 && !record.Deleted { // another request is creating it, or was cut off
+		if _, _, err := requireSameDefinition(record.Subscription, sub); err != nil {
+			return sub, false, err
+		}
+		made, _, err := s.config.Store.CreateSubscription(ctx, record.Subscription, cursors, 0)
+		return made, false, err
+	}
+	all, err := s.config.Store.Subscriptions(ctx, sub.TenantID)
+	if err != nil {
+		return sub, false, err
+	}
+	if len(all) >= s.config.MaxPerTenant {
+		return sub, false, subscription.LimitReached(s.config.MaxPerTenant)
+	}
+	d := ports.SubscriptionDecision{Action: ports.SubscriptionCreated, Subscription: sub, Before: record.Version, By: p}
+	if err := s.config.Decisions.Decide(ctx, d); err != nil {
+		if fault.CodeOf(err) != "subscription.changed" {
+			return sub, false, err
+		}
+		return s.create(ctx, p, sub, cursors) // another request has created or deleted it in between
+	}
+	made, created, err = s.config.Store.CreateSubscription(ctx, sub, cursors, s.config.MaxPerTenant)
+	if err != nil {
+		if fault.CodeOf(err) != "subscription.too_many" {
+			return sub, false, err
+		}
+		d.Action, d.Before = ports.SubscriptionDeleted, record.Version+1 // others were faster
+		return sub, false, errors.Join(err, s.config.Decisions.Decide(ctx, d))
+	}
+	if !created && made.UID != sub.UID {
+		return requireSameDefinition(made, sub)
+	}
+	return made, true, nil
+}
+
+// covers reports whether events of the log may match: the administrative log only of a filter that
+// names it.
+func covers(f *subscription.Filter, le ports.LegalEntity) bool {
+	return f.Covers(le.Code) && (!le.IsAdministrative() || len(f.LegalEntities) > 0)
 }
 
 func requireSameDefinition(stored, wanted subscription.Subscription) (subscription.Subscription, bool, error) {
@@ -286,9 +343,10 @@ func (s *Service) List(ctx context.Context, c Caller) ([]subscription.Subscripti
 
 // Change replaces the settings, except the start. partition_by cannot change while messages
 // are open or parked, because their keys follow the old one. Faults:
-// subscription.affects_others, subscription.settings_in_use, subscription.changed, those of Subscription.Check.
+// subscription.affects_others, subscription.settings_in_use, subscription.changed,
+// subscription.unrecorded, those of Subscription.Check.
 func (s *Service) Change(ctx context.Context, c Caller, id string, settings subscription.Settings) (subscription.Subscription, error) {
-	sub, err := s.findWhole(ctx, c, id)
+	sub, record, err := s.recorded(ctx, c, id, s.findWhole)
 	if err != nil {
 		return sub, err
 	}
@@ -303,7 +361,7 @@ func (s *Service) Change(ctx context.Context, c Caller, id string, settings subs
 			return sub, err
 		}
 	}
-	return s.save(ctx, sub)
+	return s.decide(ctx, c, ports.SubscriptionChanged, sub, record, nil)
 }
 
 // requireEmpty refuses while messages are open or parked, because their keys were computed
@@ -334,43 +392,45 @@ func (s *Service) requireEmpty(ctx context.Context, sub *subscription.Subscripti
 	return nil
 }
 
-func (s *Service) save(ctx context.Context, sub subscription.Subscription) (subscription.Subscription, error) {
-	sub.Revision++
-	if err := s.config.Store.ChangeSubscription(ctx, sub); err != nil {
-		return sub, err
-	}
-	s.wakeUps.wake(sub.UID)
-	return s.config.Store.Subscription(ctx, sub.TenantID, sub.ID)
-}
-
 // Pause stops deliveries; messages in flight may still be answered. Pausing again changes
 // nothing.
 func (s *Service) Pause(ctx context.Context, c Caller, id string) (subscription.Subscription, error) {
-	sub, err := s.findWhole(ctx, c, id)
+	sub, record, err := s.recorded(ctx, c, id, s.findWhole)
 	if err != nil || sub.Status == subscription.Paused {
 		return sub, err
 	}
 	sub.Status = subscription.Paused
-	return s.save(ctx, sub)
+	return s.decide(ctx, c, ports.SubscriptionPaused, sub, record, nil)
 }
 
 // Resume resumes deliveries after a pause or after the breaker opened, and resets the count of
 // failures.
 func (s *Service) Resume(ctx context.Context, c Caller, id string) (subscription.Subscription, error) {
-	sub, err := s.findWhole(ctx, c, id)
+	sub, record, err := s.recorded(ctx, c, id, s.findWhole)
 	if err != nil || sub.Status == subscription.Active {
 		return sub, err
 	}
 	sub.Status, sub.Failures = subscription.Active, 0
-	return s.save(ctx, sub)
+	return s.decide(ctx, c, ports.SubscriptionResumed, sub, record, nil)
 }
 
 // Delete removes a subscription with its open and parked messages. The record of decisions
 // about dead letters stays.
 func (s *Service) Delete(ctx context.Context, c Caller, id string) error {
+	record, err := s.config.Decisions.Subscription(ctx, c.Principal.TenantID, id)
+	if err != nil {
+		return err
+	}
 	sub, err := s.findWhole(ctx, c, id)
 	if err != nil {
 		return err
+	}
+	if record.Version > 0 && !record.Deleted {
+		sub.Revision++
+		d := ports.SubscriptionDecision{Action: ports.SubscriptionDeleted, Subscription: sub, Before: record.Version, By: c.Principal}
+		if err := s.config.Decisions.Decide(ctx, d); err != nil {
+			return err
+		}
 	}
 	if err := s.config.Store.DeleteSubscription(ctx, sub.UID); err != nil {
 		return err

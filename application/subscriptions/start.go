@@ -97,7 +97,7 @@ func (s *Service) newCursors(ctx context.Context, sub *subscription.Subscription
 	var out []ports.DeliveryCursor
 	isNew := len(existing) == 0 // the subscription is being created
 	for _, le := range entities {
-		if has[le.Partition] || !sub.Filter.Covers(le.Code) {
+		if has[le.Partition] || !covers(&sub.Filter, le) {
 			continue
 		}
 		var through event.Sequence
@@ -137,11 +137,12 @@ func positionInvalid(field string) *fault.Error {
 // until the event is delivered again, and then counts for that delivery, unless it names another
 // consumer. Legal entities that are not named stay where they are with Position; with
 // AtCursor they begin at their first event, as in the feed. Those that join later begin at
-// the same start, except with Position. Faults:
+// the same start, except with Position. A reset that is cut off after its record is repeated by its
+// caller. Faults: subscription.unrecorded,
 // subscription.position_invalid, subscription.changed, cursor.malformed, cursor.foreign,
 // cursor.diverged.
 func (s *Service) Reset(ctx context.Context, c Caller, id string, to subscription.Start) (subscription.Subscription, error) {
-	sub, err := s.findManaged(ctx, c, id)
+	sub, record, err := s.recorded(ctx, c, id, s.findManaged)
 	if err != nil {
 		return sub, err
 	}
@@ -195,9 +196,10 @@ func (s *Service) Reset(ctx context.Context, c Caller, id string, to subscriptio
 	}
 	if to.From != subscription.Position && (sub.Owner == c.Principal.PersonID || len(c.Principal.LegalEntities) == 0) {
 		// Any other caller sees only some legal entities and decides nothing for those that join.
-		if sub, err = s.save(ctx, s.withResetStart(sub, to)); err != nil {
-			return sub, err
-		}
+		sub = s.withResetStart(sub, to)
+	}
+	if sub, err = s.decide(ctx, c, ports.SubscriptionReset, sub, record, targets); err != nil {
+		return sub, err
 	}
 	for p, n := range targets {
 		if err := s.resetPartition(ctx, sub.UID, p, n); err != nil {

@@ -19,7 +19,7 @@ type comparison interface {
 
 // comparisons are those of one run over an administrative log.
 func comparisons(r *run) []comparison {
-	all := []comparison{legalEntities{}, &eventTypes{listed: map[registryVersion]listedVersion{}}, webhooks{}, &accesses{}, settling{newRedactionRequests(), r}}
+	all := []comparison{legalEntities{}, &eventTypes{listed: map[registryVersion]listedVersion{}}, webhooks{}, subscriptions{}, projections{}, &accesses{}, settling{newRedactionRequests(), r}}
 	if r.keyStore != nil {
 		all = append(all, settling{newErasures(r.keyStore), r}, settling{holds{keys: r.keyStore, placed: map[event.ID]*hold{}}, r}, settling{newEpochs(r.keyStore), r})
 	}

@@ -58,7 +58,9 @@ const (
 	LegalEntityMismatch FindingKind = "legal_entity_mismatch" // a legal entity is not as the administrative log created it
 	LogNameChanged      FindingKind = "log_name_changed"      // the exported heads are of a log of another name
 
-	WebhookMismatch FindingKind = "webhook_mismatch" // an endpoint of a webhook is not as the administrative log recorded it
+	WebhookMismatch      FindingKind = "webhook_mismatch"      // an endpoint of a webhook is not as the administrative log recorded it
+	ProjectionMismatch   FindingKind = "projection_mismatch"   // a custom projection is not as the administrative log recorded it
+	SubscriptionMismatch FindingKind = "subscription_mismatch" // a subscription is not as the administrative log recorded it
 
 	RegistrationMismatch FindingKind = "registration_mismatch" // a version of an event type is not as its change registered it
 

@@ -8,6 +8,7 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -25,6 +26,8 @@ type Store interface {
 	// EventTypeNumbers returns the numbers of the types that have one.
 	EventTypeNumbers(ctx context.Context, names []string) (map[string]ports.EventTypeName, error)
 	Head(ctx context.Context, p event.PartitionID) (ports.Head, error)
+	// ListProjections lists the versions of all projections.
+	ListProjections(ctx context.Context) ([]projection.Projection, error)
 	// Subscriptions and WebhookEndpoints list the rows of a tenant.
 	Subscriptions(ctx context.Context, tenantID string) ([]subscription.Subscription, error)
 	WebhookEndpoints(ctx context.Context, tenantID string) ([]ports.WebhookEndpoint, error)

@@ -37,6 +37,7 @@ type tamperedLog struct {
 	*memory.Webhooks
 	*memory.Registry
 	*memory.AccessLog
+	*memory.ProjectionVersions
 	clock  *testkit.Clock
 	ids    *system.IDs
 	tamper func(p event.PartitionID, events []event.Recorded) []event.Recorded // of a whole partition
@@ -64,7 +65,7 @@ func newVault() *tamperedLog {
 }
 
 func vaultOn(d *memory.Database) *tamperedLog {
-	return &tamperedLog{Audit: d.Audit, EventReader: d.Events, Intents: d.Intents, Directory: d.Directory, Appender: d.Appender, Registry: d.Registry, SubscriptionStore: d.Subscriptions, Webhooks: d.Webhooks, AccessLog: d.AccessLog}
+	return &tamperedLog{Audit: d.Audit, EventReader: d.Events, Intents: d.Intents, Directory: d.Directory, Appender: d.Appender, Registry: d.Registry, SubscriptionStore: d.Subscriptions, Webhooks: d.Webhooks, AccessLog: d.AccessLog, ProjectionVersions: d.ProjectionVersions}
 }
 
 func (v *tamperedLog) entity(t *testing.T, code string, events int) ports.LegalEntity {

@@ -45,7 +45,9 @@ func TestRun_Webhooks(t *testing.T) {
 	two := one
 	two.Subscription = event.ID{2}
 	for _, e := range []ports.WebhookEndpoint{one, two} {
-		_, _, err := log.Database.Subscriptions.CreateSubscription(t.Context(), subscription.Subscription{UID: e.Subscription, TenantID: "acme", ID: e.Subscription.String(), Revision: 1}, nil, 0)
+		sub := subscription.Subscription{UID: e.Subscription, TenantID: "acme", ID: e.Subscription.String(), Owner: "p-1", SubscriberType: "webhook", SubscriberID: "x", Revision: 1, CreatedAt: start}
+		require.NoError(t, log.Subscriptions().Decide(t.Context(), ports.SubscriptionDecision{Action: ports.SubscriptionCreated, Subscription: sub, By: by}))
+		_, _, err := log.Database.Subscriptions.CreateSubscription(t.Context(), sub, nil, 0)
 		require.NoError(t, err)
 		require.NoError(t, log.Webhooks().DecideEndpoint(t.Context(), ports.WebhookDecision{Endpoint: e, SubscriptionID: "hook", By: by}))
 		require.NoError(t, log.Database.Webhooks.SaveWebhookEndpoint(t.Context(), e))

@@ -15,8 +15,10 @@ import (
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/subscriptions"
+	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -30,7 +32,11 @@ func (a *App) composeAdministration(ctx context.Context, clock ports.Clock, poli
 	}
 	a.administration = administration.NewLog(administration.LogConfig{
 		Entities: a.Store.Directory, Streams: a.Store.Events, Writer: administrationWriter{a.appends}, Directory: a.Store.Directory, LogName: installation.LogName, Clock: clock, Logger: a.logger, Policy: policy,
-		Adoptions: []administration.Adoption{administration.AdoptWebhooks(a.Store.Webhooks.FormerHosts, formerWebhooks(a.Store))},
+		Adoptions: []administration.Adoption{
+			administration.AdoptWebhooks(a.Store.Webhooks.FormerHosts, formerWebhooks(a.Store)),
+			administration.AdoptSubscriptions(a.Store.Subscriptions.Subscriptions),
+			administration.AdoptProjections(a.Store.ProjectionVersions.ListProjections),
+		},
 	})
 	a.Principals = administration.NewPrincipals(a.administration, a.Store.Audit, a.Store.Events)
 	a.eventTypes.SetLog(a.administration, a.Store.Audit, a.Store.Events, a.Catalog.EventTypes)
@@ -73,6 +79,17 @@ func allPolicies(c *module.Catalog) []ports.PolicyModule {
 		policies = append(policies, ports.PolicyModule{Path: path, Source: source})
 	}
 	return policies
+}
+
+// actorOf is a person as events name it; one who is not enrolled any more is named by id alone.
+func (a *App) actorOf(ctx context.Context, tenantID, personID string) (event.Actor, error) {
+	p, err := a.Principals.PrincipalByPerson(ctx, tenantID, personID)
+	if err != nil && fault.KindOf(err) == fault.NotFound {
+		return event.Actor{Type: event.Human, ID: personID, Name: "operator"}, nil
+	}
+	actor := tenancy.Actor(p)
+	actor.Details.SessionID = "" // the person may have several logins
+	return actor, err
 }
 
 // bookHeads are the heads of legal entities, for what reads the books of all of them: it has

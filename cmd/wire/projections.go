@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/erpbackbone/backbone/adapters/jq"
+	"github.com/erpbackbone/backbone/application/administration"
 	"github.com/erpbackbone/backbone/application/projections"
 	"github.com/erpbackbone/backbone/application/projections/custom"
 	"github.com/erpbackbone/backbone/application/upcasting"
@@ -17,7 +18,7 @@ import (
 func (a *App) composeProjections(handlers map[string]ports.ProjectionHandler, clock ports.Clock) (err error) {
 	c := a.config.Projector
 	a.custom, err = custom.New(custom.Config{
-		Compiler: jq.NewWithLimits(foldLimits()), Rows: a.Store.ProjectionRows, Register: a.Store.ProjectionVersions, Entities: a.Store.Directory, Events: upcasting.UpcastReader(a.Store.Events, a.Upcaster),
+		Compiler: jq.NewWithLimits(foldLimits()), Rows: a.Store.ProjectionRows, Register: a.Store.ProjectionVersions, Decisions: administration.NewProjections(a.administration, a.actorOf), Entities: a.Store.Directory, Events: upcasting.UpcastReader(a.Store.Events, a.Upcaster),
 		Upcast: func(h ports.ProjectionHandler) ports.ProjectionHandler {
 			return upcasting.UpcastProjection(h, a.Upcaster)
 		},

@@ -108,6 +108,9 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (_ *Server
 		return nil, err
 	}
 	parts.Verifications, parts.Names = app.verifications, app.Principals
+	if err := app.recoverDecided(ctx); err != nil {
+		return nil, err
+	}
 	parts.Access, parts.Intents, parts.Appends, parts.Streams = app.Tenancy, app.Pipeline, app.appends, app.streams
 	parts.Events, parts.Reports, parts.Entities, parts.Snapshots, parts.Live = app.Query, app.Reports, app.entities, app.snapshots, app.liveParts()
 	parts.Types, parts.Upcaster, parts.Catalog = app.Registry, app.Upcaster, app.Catalog

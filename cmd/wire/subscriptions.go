@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 
+	"github.com/erpbackbone/backbone/application/administration"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/application/tenancy"
@@ -15,13 +16,31 @@ import (
 func (a *App) composeSubscriptions(clock ports.Clock, ids ports.IDSource, cursors subscriptions.Cursors) (err error) {
 	c := a.config.Subscriptions
 	a.Subscriptions, err = subscriptions.New(subscriptions.Config{
-		Store: a.Store.Subscriptions, Log: a.Store.Events, Access: subscriptionAccess{a}, Heads: a.heads, IDs: ids, Clock: clock,
+		Store: a.Store.Subscriptions, Log: a.Store.Events, Decisions: administration.NewSubscriptions(a.administration, tenancy.Actor), Access: subscriptionAccess{a}, Heads: a.heads, IDs: ids, Clock: clock,
 		Modules: a.modules, Observer: a.metrics, Logger: a.logger, Cursors: cursors,
 		Limits: subscriptions.Limits{
 			MaxPerTenant: c.PerTenant, MaxBytes: c.PollBytes, ExpireInterval: c.Sweep, RecheckInterval: c.Recheck, MeasureInterval: c.Measure, OrphanInterval: c.Orphans,
 		},
 	})
 	return err
+}
+
+// recoverDecided writes the rows of subscriptions and custom projections that decisions lack after
+// a crash.
+func (a *App) recoverDecided(ctx context.Context) error {
+	logs, err := a.Store.Directory.AdministrativeLogs(ctx, "")
+	if err != nil {
+		return err
+	}
+	for _, log := range logs {
+		if err := a.Subscriptions.Recover(ctx, log.TenantID); err != nil {
+			return err
+		}
+		if err := a.custom.Recover(ctx, log.TenantID); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
 // modules returns a function that names the module of a tenant's event type: the built-in module that
@@ -58,14 +77,31 @@ type subscriptionAccess struct{ app *App }
 // Readable implements subscriptions.Access. A principal whose role was withdrawn can read
 // nothing from then on.
 func (s subscriptionAccess) Readable(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
-	err := s.app.Tenancy.Authorize(ctx, p, tenancy.Action{Name: "events.read"})
+	administrative, err := s.administrative(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	err = s.app.Tenancy.Authorize(ctx, p, tenancy.Action{Name: "events.read"})
+	if fault.KindOf(err) == fault.Forbidden {
+		return administrative, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	books, err := s.books(ctx, p)
+	return slices.Concat(books, administrative), err
+}
+
+// administrative lists the administrative log of the tenant, if the principal may read it.
+func (s subscriptionAccess) administrative(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
+	err := s.app.Tenancy.Authorize(ctx, p, tenancy.Action{Name: "streams.read", LegalEntity: ports.AdministrativeCode})
 	if fault.KindOf(err) == fault.Forbidden {
 		return nil, nil
 	}
 	if err != nil {
 		return nil, err
 	}
-	return s.Visible(ctx, p)
+	return s.app.Tenancy.AdministrativeLogs(ctx, p.TenantID)
 }
 
 // Sight implements subscriptions.Access.
@@ -75,6 +111,16 @@ func (s subscriptionAccess) Sight(ctx context.Context, p ports.Principal) (modul
 
 // Visible implements subscriptions.Access.
 func (s subscriptionAccess) Visible(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
+	administrative, err := s.administrative(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	books, err := s.books(ctx, p)
+	return slices.Concat(books, administrative), err
+}
+
+// books lists the legal entities that a principal is entitled to.
+func (s subscriptionAccess) books(ctx context.Context, p ports.Principal) ([]ports.LegalEntity, error) {
 	all, err := s.app.Tenancy.LegalEntities(ctx, p.TenantID)
 	if err != nil || len(p.LegalEntities) == 0 {
 		return all, err

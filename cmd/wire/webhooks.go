@@ -116,7 +116,7 @@ func (d subscriptionConsumer) Requeue(ctx context.Context, owner ports.Principal
 
 // Pause implements webhooks.Consumer.
 func (d subscriptionConsumer) Pause(ctx context.Context, owner ports.Principal, id string) error {
-	_, err := d.service.Pause(ctx, subscriptions.Caller{Principal: owner}, id)
+	_, err := d.service.Pause(ctx, subscriptions.Caller{Principal: owner, Automatic: true}, id)
 	return err
 }
 

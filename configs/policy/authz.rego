@@ -78,7 +78,7 @@ grants := {
 	"holds.release": {"compliance"},
 	"holds.read": {"compliance", "compliance_approver", "auditor"},
 	"subscriptions.manage": business | {"module", "admin", "operator"},
-	"subscriptions.consume": business | {"module"},
+	"subscriptions.consume": business | {"module", "admin"},
 	"subscriptions.read": business | {"module", "auditor", "admin", "operator"},
 	"subscriptions.operate": {"admin", "operator"},
 	"webhooks.allow": {"admin"},

@@ -2,6 +2,7 @@ package projection
 
 import (
 	"bytes"
+	"crypto/sha256"
 	"encoding/json"
 	"slices"
 	"strings"
@@ -154,6 +155,17 @@ func IsValidKey(key string) bool {
 
 // Encode serializes a definition for the register.
 func (d Definition) Encode() ([]byte, error) { return json.Marshal(d) }
+
+// DefinitionDigest is the SHA-256 of a stored definition as Encode writes it, or of the text
+// itself if it cannot be read.
+func DefinitionDigest(stored []byte) event.Hash {
+	if d, err := ParseDefinition(stored); err == nil {
+		if again, err := d.Encode(); err == nil {
+			stored = again
+		}
+	}
+	return sha256.Sum256(stored)
+}
 
 // ParseDefinition reads the output of Encode. It refuses members that a later release has
 // added, since this release would build other rows. Fault projection.definition_unreadable.

@@ -33,7 +33,7 @@ const (
 	CodeTargetBehind       = "projection.target_behind"
 	CodeTargetTooLarge     = "projection.target_too_large"
 	codeNotFound           = "projection.not_found"
-	codeTooMany            = "projection.too_many"
+	CodeTooMany            = "projection.too_many"
 	codeTooManyBuilding    = "projection.too_many_building"
 )
 

@@ -59,7 +59,7 @@ func CheckLimits(all []Projection, p Projection) error {
 	}
 	switch {
 	case p.Role == Active && active >= MaxCustom:
-		return refuse(codeTooMany, "there are %d projections of your own already; delete one first", active)
+		return refuse(CodeTooMany, "there are %d projections of your own already; delete one first", active)
 	case p.Role == Building && building >= MaxBuilding:
 		return refuse(codeTooManyBuilding, "%d projections of your own are being built already; wait for one of them, switch to it or cancel it", building)
 	}

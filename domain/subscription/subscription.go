@@ -64,8 +64,11 @@ type Filter struct {
 	LegalEntities []string         `json:"legal_entities,omitempty"`
 	Modules       []string         `json:"modules,omitempty"` // whose event types
 	Divisions     []string         `json:"divisions,omitempty"`
+	Regions       []string         `json:"regions,omitempty"`
+	Sites         []string         `json:"sites,omitempty"`
 	Tags          []string         `json:"tags,omitempty"` // any of them
 	StreamTypes   []string         `json:"stream_types,omitempty"`
+	Streams       []string         `json:"streams,omitempty"`   // single ones, as type/id
 	Predicate     *event.Predicate `json:"predicate,omitempty"` // over the stored data
 }
 
@@ -75,7 +78,10 @@ func (f *Filter) Matches(e *event.Recorded, moduleOf func(eventType string) stri
 	return matchesAny(f.EventTypes, e.Type) &&
 		(len(f.Modules) == 0 || slices.Contains(f.Modules, moduleOf(e.Type))) &&
 		matchesAny(f.Divisions, e.Scope.Division) &&
+		matchesAny(f.Regions, e.Scope.Region) &&
+		matchesAny(f.Sites, e.Scope.Site) &&
 		matchesAny(f.StreamTypes, e.Stream.Type) &&
+		matchesAny(f.Streams, e.Stream.String()) &&
 		(len(f.Tags) == 0 || slices.ContainsFunc(f.Tags, func(t string) bool { return slices.Contains(e.Tags, t) })) &&
 		(f.Predicate == nil || f.Predicate.Matches(e.Payload))
 }
@@ -109,7 +115,7 @@ func ValidConsumer(name string) bool {
 // Check refuses a definition that is not well formed and fills in defaults. Faults:
 // subscription.id_invalid, subscription.subscriber_invalid,
 // subscription.filter_invalid, subscription.settings_invalid,
-// subscription.setting_unsupported, pii.in_identifier.
+// subscription.setting_unsupported, pii.in_identifier, pii.in_text.
 func (s *Subscription) Check() error {
 	if !identifier.MatchString(s.ID) {
 		return fault.New(fault.Invalid, "subscription.id_invalid", "an id has 1 to 100 letters, digits, and _ . : - after the first; choose another").WithField("/id")
@@ -138,7 +144,7 @@ func (f *Filter) check() error {
 		items *[]string
 	}{
 		{"/event_types", &f.EventTypes}, {"/legal_entities", &f.LegalEntities}, {"/modules", &f.Modules},
-		{"/divisions", &f.Divisions}, {"/tags", &f.Tags}, {"/stream_types", &f.StreamTypes},
+		{"/divisions", &f.Divisions}, {"/regions", &f.Regions}, {"/sites", &f.Sites}, {"/tags", &f.Tags}, {"/stream_types", &f.StreamTypes}, {"/streams", &f.Streams},
 	} {
 		if *part.items != nil && len(*part.items) == 0 {
 			return filterInvalid(part.field, "an empty list would select nothing; leave it out to select all")
@@ -150,14 +156,49 @@ func (f *Filter) check() error {
 			if item == "" || len(item) > maxFilterText {
 				return filterInvalid(part.field, "an item has 1 to 200 bytes; correct the list")
 			}
+			if err := shredding.CheckIdentifier(part.field, item); err != nil { // the administrative log keeps it for ever
+				return err
+			}
 		}
 		*part.items = slices.Compact(slices.Sorted(slices.Values(*part.items))) // so that filters with the same items are equal
+	}
+	for _, s := range f.Streams {
+		if _, err := event.ParseStreamID(s); err != nil {
+			return filterInvalid("/streams", "a stream is its type, a slash and its id, such as gl.ledger/main; correct the list")
+		}
+	}
+	if f.Predicate != nil {
+		return shredding.CheckText("/predicate/value", strings.Trim(string(f.Predicate.Value), `"`))
 	}
 	return nil
 }
 
 func filterInvalid(field, detail string) error {
 	return fault.New(fault.Invalid, "subscription.filter_invalid", detail).WithField(field)
+}
+
+// Definition is the part of a subscription that is stored and recorded as one document.
+type Definition struct {
+	Filter   Filter   `json:"filter"`
+	Settings Settings `json:"settings"`
+	Moved    *Start   `json:"moved,omitempty"` // ResetStart
+}
+
+// Definition returns the document of a subscription.
+func (s *Subscription) Definition() Definition { return Definition{s.Filter, s.Settings, s.ResetStart} }
+
+// SetDefinition replaces what Definition returns.
+func (s *Subscription) SetDefinition(d Definition) {
+	s.Filter, s.Settings, s.ResetStart = d.Filter, d.Settings, d.Moved
+}
+
+// IsRecorded reports whether a stored subscription is as it was recorded last. Whether its
+// breaker has opened is no part of the record.
+func (s *Subscription) IsRecorded(r *Subscription) bool {
+	stored, _ := json.Marshal(s.Definition()) // texts, numbers and times always encode
+	recorded, _ := json.Marshal(r.Definition())
+	return s.UID == r.UID && s.TenantID == r.TenantID && s.ID == r.ID && s.Owner == r.Owner && s.SubscriberType == r.SubscriberType && s.SubscriberID == r.SubscriberID &&
+		(s.Status == Paused) == (r.Status == Paused) && s.CreatedAt.Equal(r.CreatedAt) && string(stored) == string(recorded)
 }
 
 // SameDefinition reports whether two subscriptions were requested with the same content.
@@ -175,6 +216,11 @@ func (s *Subscription) definition() []byte {
 		return nil // texts, numbers and times always encode
 	}
 	return b
+}
+
+// Changed is the fault of a caller that lost a race.
+func Changed() error {
+	return fault.New(fault.Conflict, "subscription.changed", "another request has changed the subscription; read it and try again")
 }
 
 // LimitReached is the fault of a tenant that has the allowed number of subscriptions.

@@ -145,15 +145,16 @@ func TestFilterMatches(t *testing.T) {
 	require.NoError(t, err)
 	e := about("1", `{"n":5}`, `[]`)
 	e.Type, e.Tags = "ap.invoice.approved", []string{"q1", "urgent"}
-	e.Scope.Division = "north"
+	e.Scope.Division, e.Scope.Region, e.Scope.Site = "north", "emea", "B-7"
+	e.Stream = event.StreamID{Type: "case", ID: "I-1"}
 	moduleOf := func(string) string { return "ap" }
 	for want, filters := range map[bool][]subscription.Filter{
 		true: {
-			{}, {EventTypes: []string{"x", "ap.invoice.approved"}}, {Modules: []string{"ap"}}, {Divisions: []string{"north"}}, {Tags: []string{"urgent", "other"}},
+			{}, {EventTypes: []string{"x", "ap.invoice.approved"}}, {Modules: []string{"ap"}}, {Divisions: []string{"north"}}, {Regions: []string{"emea"}}, {Sites: []string{"B-7"}}, {Streams: []string{"case/I-1"}}, {Tags: []string{"urgent", "other"}},
 			{StreamTypes: []string{"case"}}, {Predicate: predicate},
 		},
 		false: {
-			{EventTypes: []string{"x"}}, {Modules: []string{"gl"}}, {Divisions: []string{"south"}}, {Tags: []string{"other"}},
+			{EventTypes: []string{"x"}}, {Modules: []string{"gl"}}, {Divisions: []string{"south"}}, {Regions: []string{"apac"}}, {Sites: []string{"B-8"}}, {Streams: []string{"case/I-2"}}, {Tags: []string{"other"}},
 			{StreamTypes: []string{"desk"}}, {Tags: []string{"q1"}, Modules: []string{"gl"}},
 		},
 	} {

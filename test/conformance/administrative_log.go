@@ -55,6 +55,18 @@ func (l *AdministrativeLog) Webhooks() *administration.Webhooks {
 	return administration.NewWebhooks(l.Log, tenancy.Actor)
 }
 
+// Subscriptions are the decisions about subscriptions.
+func (l *AdministrativeLog) Subscriptions() *administration.Subscriptions {
+	return administration.NewSubscriptions(l.Log, tenancy.Actor)
+}
+
+// Projections are the decisions about custom projections.
+func (l *AdministrativeLog) Projections() *administration.Projections {
+	return administration.NewProjections(l.Log, func(_ context.Context, _, personID string) (event.Actor, error) {
+		return event.Actor{Type: event.Human, ID: personID, Name: "operator"}, nil
+	})
+}
+
 // Events lists the events of a tenant's log.
 func (l *AdministrativeLog) Events(ctx context.Context, tenantID string) ([]event.Recorded, error) {
 	log, err := l.Of(ctx, tenantID)

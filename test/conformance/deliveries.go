@@ -77,7 +77,7 @@ func NewDeliveryFixture(d *SubscriptionFixture, change func(*subscriptions.Confi
 	c := &DeliveryFixture{SubscriptionFixture: d, Person: ports.Principal{TenantID: d.Tenant, PersonID: "person-1"}}
 	c.Heads = testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: d.Store, Clock: d.Clock, Poll: 5 * time.Millisecond}))
 	config := subscriptions.Config{
-		Store: d.Store, Log: d.Store, Access: allReadable{d}, Heads: c.Heads, IDs: issued{d.ids}, Clock: d.Clock,
+		Store: d.Store, Log: d.Store, Decisions: d.Log.Subscriptions(), Access: allReadable{d}, Heads: c.Heads, IDs: issued{d.ids}, Clock: d.Clock,
 		Modules: func(context.Context, string) (func(string) string, error) {
 			return func(string) string { return "conformance" }, nil
 		},

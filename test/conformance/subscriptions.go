@@ -88,6 +88,7 @@ type SubscriptionFixture struct {
 	Entitled map[string][]string // legal entities by person; none: all
 	Store    SubscriptionStore
 	Clock    *testkit.Clock
+	Log      *AdministrativeLog // of decisions about subscriptions
 	Tenant   string
 	Entities []ports.LegalEntity
 	typ      eventtype.Registration
@@ -100,7 +101,7 @@ var subscriptionIDs = newIDSource()
 // NewSubscriptionFixture makes a tenant in a store, which it bootstraps if necessary.
 func NewSubscriptionFixture(t require.TestingT, s SubscriptionStore, clock *testkit.Clock, tenant string) *SubscriptionFixture {
 	ctx := context.Background()
-	d := &SubscriptionFixture{Store: s, Clock: clock, Tenant: tenant, ids: subscriptionIDs}
+	d := &SubscriptionFixture{Store: s, Clock: clock, Log: testkit.Must(NewAdministrativeLog(clock)), Tenant: tenant, ids: subscriptionIDs}
 	require.NoError(t, s.Bootstrap(ctx, ports.Installation{LogName: LogName, Deployment: Deployment, CreatedAt: clock.Now()}))
 	all, _, err := s.SharedEventTypes(ctx)
 	require.NoError(t, err)

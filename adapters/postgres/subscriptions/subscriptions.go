@@ -48,15 +48,8 @@ func subscriptionNotFound() error {
 	return fault.New(fault.NotFound, "subscription.not_found", "there is no such subscription; GET /api/subscriptions lists them")
 }
 
-// subscriptionDefinition is the stored document.
-type subscriptionDefinition struct {
-	Filter   subscription.Filter   `json:"filter"`
-	Settings subscription.Settings `json:"settings"`
-	Moved    *subscription.Start   `json:"moved,omitempty"`
-}
-
 func subscriptionOf(r *subscriptionsdb.BackboneSubscription) (subscription.Subscription, error) {
-	var d subscriptionDefinition
+	var d subscription.Definition
 	if err := json.Unmarshal(r.Definition, &d); err != nil {
 		return subscription.Subscription{}, fault.New(fault.Internal, pg.CodeInternal, "the definition of a subscription cannot be read; delete it and make it again")
 	}
@@ -70,7 +63,7 @@ func subscriptionOf(r *subscriptionsdb.BackboneSubscription) (subscription.Subsc
 
 // CreateSubscription implements ports.Subscriptions.
 func (s *Store) CreateSubscription(ctx context.Context, sub subscription.Subscription, cursors []ports.DeliveryCursor, maxPerTenant int) (stored subscription.Subscription, created bool, err error) {
-	definition, err := json.Marshal(subscriptionDefinition{sub.Filter, sub.Settings, sub.ResetStart})
+	definition, err := json.Marshal(sub.Definition())
 	if err != nil {
 		return sub, false, err
 	}
@@ -153,7 +146,7 @@ func (s *Store) Subscriptions(ctx context.Context, tenantID string) ([]subscript
 
 // ChangeSubscription implements ports.Subscriptions.
 func (s *Store) ChangeSubscription(ctx context.Context, sub subscription.Subscription) error {
-	definition, err := json.Marshal(subscriptionDefinition{sub.Filter, sub.Settings, sub.ResetStart})
+	definition, err := json.Marshal(sub.Definition())
 	if err != nil {
 		return err
 	}
@@ -165,7 +158,7 @@ func (s *Store) ChangeSubscription(ctx context.Context, sub subscription.Subscri
 		return pg.Translate(ctx, err)
 	}
 	if rows == 0 {
-		return fault.New(fault.Conflict, "subscription.changed", "another request has changed the subscription; read it and try again")
+		return subscription.Changed()
 	}
 	return nil
 }

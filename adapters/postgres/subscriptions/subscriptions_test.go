@@ -15,6 +15,13 @@ func TestSubscriptions(t *testing.T) {
 	})
 }
 
+func TestRecordedSubscriptions(t *testing.T) {
+	t.Parallel()
+	conformance.RunRecordedSubscriptions(t, func(t *testing.T, clock ports.Clock) conformance.SubscriptionStore {
+		return pgtest.Combine(pgtest.Open(t, pgtest.Database(t), pgtest.WithClock(clock)))
+	})
+}
+
 func TestDeliveryRace(t *testing.T) {
 	t.Parallel()
 	conformance.RunDeliveryRace(t, func(t *testing.T, clock ports.Clock) conformance.SubscriptionStore {

@@ -67,6 +67,16 @@ func (s *Service) Change(ctx context.Context, c Creation, switching bool) (Chang
 	if c.Expected != nil {
 		next.ExpectedActive = *c.Expected
 	}
+	record, err := s.config.Decisions.Projection(ctx, c.Definition.TenantID, c.Name)
+	if err != nil {
+		return out, err
+	}
+	if err := s.config.Decisions.Define(ctx, c.Definition.TenantID, record, next.Version, wanted, c.By); err != nil {
+		if fault.CodeOf(err) == projection.CodeChanged {
+			err = projection.BeingChanged(c.Name)
+		}
+		return out, err
+	}
 	added, err := s.config.Register.AddProjection(ctx, next)
 	switch {
 	case fault.KindOf(err) == fault.NotFound && err != nil: // another change or a deletion was faster

@@ -356,7 +356,7 @@ func TestChange_EventTypeChangesBetweenVersions(t *testing.T) {
 	le := g.entity(t, "acme", "USMF")
 	var begun atomic.Bool
 	g.service = testkit.Must(custom.New(custom.Config{
-		Compiler: jq.NewWithLimits(untimedLimits()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits},
+		Compiler: jq.NewWithLimits(untimedLimits()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Decisions: g.decisions, Entities: g.store.Directory, Events: g.store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits},
 		Upcast: func(h ports.ProjectionHandler) ports.ProjectionHandler { return renamed{h, &begun} },
 	}))
 	r, _ := g.node(t)
@@ -416,7 +416,7 @@ func TestRows_ReadNextVersionAfterRemoval(t *testing.T) {
 	}
 	waited := 0
 	service := testkit.Must(custom.New(custom.Config{
-		Compiler: jq.NewWithLimits(untimedLimits()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits},
+		Compiler: jq.NewWithLimits(untimedLimits()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Decisions: g.decisions, Entities: g.store.Directory, Events: g.store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits},
 		Await: func(context.Context, string, int, event.PartitionID, event.Sequence) (event.Sequence, error) {
 			if waited++; waited == 1 {
 				replace("2")
@@ -441,7 +441,7 @@ func TestTrial_Warnings(t *testing.T) {
 	fails := errors.New("away")
 	var unregistered error
 	service := testkit.Must(custom.New(custom.Config{
-		Compiler: jq.NewWithLimits(untimedLimits()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits},
+		Compiler: jq.NewWithLimits(untimedLimits()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Decisions: g.decisions, Entities: g.store.Directory, Events: g.store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits},
 		Unregistered: func(_ context.Context, _ string, types []string) (out []string, err error) {
 			for _, name := range types {
 				if name != posted {

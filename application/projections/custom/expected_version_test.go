@@ -88,7 +88,7 @@ func TestCreate_ExpectedVersionZeroConcurrent(t *testing.T) {
 					require.NoError(t, err)
 				}
 			}}
-			late := testkit.Must(custom.New(custom.Config{Compiler: jq.NewWithLimits(untimedLimits()), Rows: g.store.ProjectionRows, Register: register, Entities: g.store.Directory, Events: g.store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits}}))
+			late := testkit.Must(custom.New(custom.Config{Compiler: jq.NewWithLimits(untimedLimits()), Rows: g.store.ProjectionRows, Register: register, Decisions: g.decisions, Entities: g.store.Directory, Events: g.store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits}}))
 			_, _, err := late.Create(t.Context(), custom.Creation{Name: "sums", Definition: definition("acme", ".id", "2"), By: "ada", Expected: new(0)})
 			wrongVersion(t, err, 0, versions, "there is a projection sums already")
 		})

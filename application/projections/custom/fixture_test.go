@@ -13,6 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/jq"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/application/administration"
 	"github.com/erpbackbone/backbone/application/projections"
 	"github.com/erpbackbone/backbone/application/projections/custom"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -37,6 +38,8 @@ type customFixture struct {
 	clock   *testkit.Clock
 	ids     *system.IDs
 	service *custom.Service
+
+	decisions *administration.Projections
 }
 
 // untimedLimits are the limits of programs without the limit of time, so that no program fails
@@ -51,10 +54,11 @@ func newCustomFixture(t *testing.T) *customFixture {
 	t.Helper()
 	g := &customFixture{clock: testkit.NewClock(start), ids: system.NewIDs()}
 	g.store = memory.New(memory.Config{LogName: "x", Clock: g.clock})
+	g.decisions = testkit.Must(conformance.NewAdministrativeLog(g.clock)).Projections()
 	limits := untimedLimits()
 	limits.Steps, limits.Work, limits.OutputBytes = 100_000, 8<<20, projection.MaxState+1024
 	g.service = testkit.Must(custom.New(custom.Config{
-		Compiler: jq.NewWithLimits(limits), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits},
+		Compiler: jq.NewWithLimits(limits), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Decisions: g.decisions, Entities: g.store.Directory, Events: g.store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits},
 		Await: func(context.Context, string, int, event.PartitionID, event.Sequence) (event.Sequence, error) {
 			return 0, nil
 		},

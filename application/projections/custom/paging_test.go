@@ -41,7 +41,7 @@ func TestTrial_PagesLargeEvents(t *testing.T) {
 	t.Parallel()
 	g := newCustomFixture(t)
 	reads := &largestAnswer{EventSearcher: g.store.Events}
-	service := testkit.Must(custom.New(custom.Config{Compiler: jq.NewWithLimits(untimedLimits()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: reads, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits}}))
+	service := testkit.Must(custom.New(custom.Config{Compiler: jq.NewWithLimits(untimedLimits()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Decisions: g.decisions, Entities: g.store.Directory, Events: reads, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits}}))
 	service.SetTrialEvents(15)
 	le := g.entity(t, "acme", "USMF")
 	text := strings.Repeat("x", 1<<20)

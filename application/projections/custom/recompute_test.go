@@ -38,7 +38,7 @@ func newRecomputeFixture(t *testing.T, change func(*custom.RecomputeConfig)) *re
 	if change != nil {
 		change(&c)
 	}
-	g.service = testkit.Must(custom.New(custom.Config{Compiler: jq.NewWithLimits(untimedLimits()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Entities: g.store.Directory, Events: g.store.Events, Recompute: c}))
+	g.service = testkit.Must(custom.New(custom.Config{Compiler: jq.NewWithLimits(untimedLimits()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Decisions: g.decisions, Entities: g.store.Directory, Events: g.store.Events, Recompute: c}))
 	g.targets = testkit.Must(projections.NewTargets(projections.TargetsConfig{Register: g.store.ProjectionVersions, CustomRows: g.service, MaxEvents: 10_000}))
 	g.le = g.entity(t, "acme", "USMF")
 	return g

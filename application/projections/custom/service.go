@@ -3,6 +3,7 @@ package custom
 import (
 	"bytes"
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/erpbackbone/backbone/application/module"
@@ -17,7 +18,9 @@ type Config struct {
 	Compiler ports.TransformCompiler
 	Rows     ports.ProjectionRows
 	Register ports.ProjectionRegister
-	Entities ports.LegalEntities
+	// Decisions records definitions before the register has them.
+	Decisions ports.ProjectionDecisions
+	Entities  ports.LegalEntities
 	// Events gives trials stored events, upcast to the newest version of their type.
 	Events ports.EventSearcher
 	// Upcast makes a handler receive events in the newest version of their type.
@@ -152,8 +155,22 @@ func (s *Service) Create(ctx context.Context, c Creation) (projection.Projection
 	if err != nil || c.DryRun {
 		return p, trial, err
 	}
+	record, err := s.config.Decisions.Projection(ctx, c.Definition.TenantID, c.Name)
+	if err != nil {
+		return none, trial, err
+	}
+	if err := s.config.Decisions.Define(ctx, c.Definition.TenantID, record, p.Version, p.Definition, c.By); err != nil {
+		if fault.CodeOf(err) == projection.CodeChanged {
+			err = s.createConflict(ctx, c)
+		}
+		return none, trial, err
+	}
 	added, err := s.config.Register.AddProjection(ctx, p)
 	if err != nil {
+		if fault.CodeOf(err) == projection.CodeTooMany { // others were faster; the record must not promise it
+			record.Version++
+			return none, trial, errors.Join(err, s.config.Decisions.Remove(ctx, c.Definition.TenantID, record, c.By))
+		}
 		if fault.KindOf(err) == fault.NotFound {
 			err = s.createConflict(ctx, c)
 		}
@@ -238,9 +255,67 @@ func (s *Service) createConflict(ctx context.Context, c Creation) error {
 	return nameTaken(all, c)
 }
 
-// Delete ends a tenant's projection; its rows are removed in steps. Fault
-// projection.not_found.
+// Delete ends a tenant's projection; its rows are removed in steps. Faults:
+// projection.not_found, projection.changed.
 func (s *Service) Delete(ctx context.Context, tenantID, name, by string) error {
+	if _, _, err := s.Find(ctx, tenantID, name); fault.KindOf(err) == fault.NotFound && err != nil {
+		return err
+	}
+	record, err := s.config.Decisions.Projection(ctx, tenantID, name)
+	if err != nil {
+		return err
+	}
+	if record.Exists() {
+		if err := s.config.Decisions.Remove(ctx, tenantID, record, by); err != nil {
+			return err
+		}
+	}
+	return s.end(ctx, tenantID, name, by)
+}
+
+// Recover ends or creates the projections of a tenant whose register lacks a decision, after a
+// crash between the two. It leaves alone what no decision supports: verification reports it.
+func (s *Service) Recover(ctx context.Context, tenantID string) error {
+	records, err := s.config.Decisions.Projections(ctx, tenantID)
+	if err != nil {
+		return err
+	}
+	all, err := s.config.Register.ListProjections(ctx)
+	if err != nil {
+		return err
+	}
+	for _, r := range records {
+		_, err := findActive(all, tenantID, r.Name)
+		missing := err != nil
+		err = nil
+		switch {
+		case r.Exists() && missing:
+			err = s.restore(ctx, tenantID, r)
+		case r.Removed && !missing:
+			err = s.end(ctx, tenantID, r.Name, "recovery")
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// restore adds the projection whose creation was cut off.
+func (s *Service) restore(ctx context.Context, tenantID string, r ports.ProjectionRecord) error {
+	d, err := projection.ParseDefinition(r.Definition)
+	if err != nil {
+		return err
+	}
+	d.TenantID = tenantID
+	p, err := s.newVersion(ctx, Creation{Name: r.Name, Definition: d, By: "recovery"})
+	if err == nil {
+		_, err = s.config.Register.AddProjection(ctx, p)
+	}
+	return err
+}
+
+func (s *Service) end(ctx context.Context, tenantID, name, by string) error {
 	err := s.config.Rows.EndProjection(ctx, projection.CustomName(tenantID, name), by)
 	if fault.KindOf(err) == fault.NotFound && err != nil {
 		return projection.NotFound(name)

@@ -1154,11 +1154,22 @@ type NewSubscription struct {
 	Modules       []string `json:"modules,omitempty,omitzero"`
 
 	// Predicate A condition on the data, as in GET /api/events.
-	Predicate      SubscriptionPredicate `json:"predicate,omitempty,omitzero"`
-	Settings       SubscriptionSettings  `json:"settings,omitempty,omitzero"`
-	StreamTypes    []string              `json:"stream_types,omitempty,omitzero"`
-	SubscriberID   string                `json:"subscriber_id"`
-	SubscriberType string                `json:"subscriber_type"`
+	Predicate SubscriptionPredicate `json:"predicate,omitempty,omitzero"`
+
+	// Regions Of the events' scopes.
+	Regions  []string             `json:"regions,omitempty,omitzero"`
+	Settings SubscriptionSettings `json:"settings,omitempty,omitzero"`
+
+	// Sites Of the events' scopes.
+	Sites       []string `json:"sites,omitempty,omitzero"`
+	StreamTypes []string `json:"stream_types,omitempty,omitzero"`
+
+	// Streams Single streams, as type/id.
+	//
+	// Example: ["gl.ledger/main"]
+	Streams        []string `json:"streams,omitempty,omitzero"`
+	SubscriberID   string   `json:"subscriber_id"`
+	SubscriberType string   `json:"subscriber_type"`
 
 	// Tags Any of them.
 	Tags []string `json:"tags,omitempty,omitzero"`
@@ -2256,12 +2267,23 @@ type Subscription struct {
 	Owner           string   `json:"owner"`
 
 	// Predicate A condition on the data, as in GET /api/events.
-	Predicate      SubscriptionPredicate `json:"predicate,omitempty,omitzero"`
-	Settings       SubscriptionSettings  `json:"settings"`
-	Status         string                `json:"status"`
-	StreamTypes    []string              `json:"stream_types,omitempty,omitzero"`
-	SubscriberID   string                `json:"subscriber_id"`
-	SubscriberType string                `json:"subscriber_type"`
+	Predicate SubscriptionPredicate `json:"predicate,omitempty,omitzero"`
+
+	// Regions Of the events' scopes.
+	Regions  []string             `json:"regions,omitempty,omitzero"`
+	Settings SubscriptionSettings `json:"settings"`
+
+	// Sites Of the events' scopes.
+	Sites       []string `json:"sites,omitempty,omitzero"`
+	Status      string   `json:"status"`
+	StreamTypes []string `json:"stream_types,omitempty,omitzero"`
+
+	// Streams Single streams, as type/id.
+	//
+	// Example: ["gl.ledger/main"]
+	Streams        []string `json:"streams,omitempty,omitzero"`
+	SubscriberID   string   `json:"subscriber_id"`
+	SubscriberType string   `json:"subscriber_type"`
 
 	// Tags Any of them.
 	Tags      []string `json:"tags,omitempty,omitzero"`

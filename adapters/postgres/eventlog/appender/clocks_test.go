@@ -73,6 +73,7 @@ func TestAppend_NodesWithJumpingClocks(t *testing.T) {
 	last := map[event.PartitionID]event.Sequence{}
 	clocks := make([]*jumpingClock, 3)
 	var made sync.Once
+	decisions := testkit.Must(conformance.NewAdministrativeLog(system.Clock{})).Subscriptions()
 	for i := range clocks {
 		c := &jumpingClock{}
 		clocks[i] = c
@@ -96,7 +97,7 @@ func TestAppend_NodesWithJumpingClocks(t *testing.T) {
 		running.Go(func() { runner.Run(ctx) })
 		limits := conformance.DeliveryLimits()
 		limits.ExpireInterval = 50 * time.Millisecond
-		service := testkit.Must(subscriptions.New(subscriptions.Config{Store: s.Subscriptions, Log: s.Events, Access: readsAll{s}, Heads: w, IDs: system.NewIDs(), Clock: c, Limits: limits}))
+		service := testkit.Must(subscriptions.New(subscriptions.Config{Store: s.Subscriptions, Log: s.Events, Decisions: decisions, Access: readsAll{s}, Heads: w, IDs: system.NewIDs(), Clock: c, Limits: limits}))
 		running.Go(func() { service.Run(ctx) })
 		made.Do(func() {
 			_, created, err := service.Create(ctx, person, subscription.Subscription{

@@ -1,0 +1,79 @@
+package verify
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/subscription"
+)
+
+// subscriptionEvents is the prefix of the events of an administrative log about subscriptions.
+const subscriptionEvents = "backbone.subscription."
+
+// recordedSubscription is the data of an event about a subscription.
+type recordedSubscription struct {
+	UID            string                  `json:"subscription_uid"`
+	ID             string                  `json:"subscription_id"`
+	Owner          string                  `json:"owner"`
+	SubscriberType string                  `json:"subscriber_type"`
+	SubscriberID   string                  `json:"subscriber_id"`
+	Status         subscription.Status     `json:"status"`
+	Definition     subscription.Definition `json:"definition"`
+	CreatedAt      time.Time               `json:"created_at"`
+
+	sequence event.Sequence
+	deleted  bool
+}
+
+// subscriptions compares the rows of subscriptions with what the administrative log recorded. The
+// key is the id.
+type subscriptions map[string]recordedSubscription
+
+func (s subscriptions) note(c *chain, e *event.Recorded) {
+	action, found := strings.CutPrefix(e.Type, subscriptionEvents)
+	if !found {
+		return
+	}
+	recorded := recordedSubscription{sequence: e.Sequence, deleted: action == "deleted"}
+	if !decodeData(e, &recorded) {
+		c.add(AnnouncementUnreadable, e.Sequence, "the event of a subscription cannot be read")
+		return
+	}
+	s[recorded.ID] = recorded
+}
+
+func (s subscriptions) compare(ctx context.Context, c *chain, store Store) error {
+	rows, err := store.Subscriptions(ctx, c.entity.TenantID)
+	if err != nil {
+		return err
+	}
+	for i := range rows {
+		row := &rows[i]
+		recorded, known := s[row.ID]
+		delete(s, row.ID)
+		if !known || recorded.deleted {
+			c.add(SubscriptionMismatch, recorded.sequence, fmt.Sprintf("there is a subscription %s, and no event created it", row.ID))
+			continue
+		}
+		uid, _ := event.ParseID(recorded.UID) // another uid is a mismatch
+		want := subscription.Subscription{
+			UID: uid, TenantID: c.entity.TenantID, ID: recorded.ID, Owner: recorded.Owner, SubscriberType: recorded.SubscriberType, SubscriberID: recorded.SubscriberID,
+			Status: recorded.Status, CreatedAt: recorded.CreatedAt,
+		}
+		want.SetDefinition(recorded.Definition)
+		if !row.IsRecorded(&want) {
+			c.add(SubscriptionMismatch, recorded.sequence, fmt.Sprintf("the subscription %s is not as it was recorded", row.ID))
+		}
+	}
+	for _, id := range slices.Sorted(maps.Keys(s)) {
+		if !s[id].deleted {
+			c.add(SubscriptionMismatch, s[id].sequence, fmt.Sprintf("the subscription %s was recorded and is not there; a node that starts creates it again", id))
+		}
+	}
+	return nil
+}
