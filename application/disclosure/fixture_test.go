@@ -95,7 +95,7 @@ func newFixture(t *testing.T) *fixture {
 	f := &fixture{clock: clock, store: &store{EventReader: d.Events, Directory: d.Directory, AccessLog: d.AccessLog}}
 	catalog, err := module.Build(schemas, administration.Module{})
 	require.NoError(t, err)
-	types := registry.New(d.Registry, schemas, nil, catalog, clock)
+	types := registry.New(administration.NewEventTypes(d.Registry), schemas, nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
 	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
 	appends := eventappend.NewService(eventappend.Config{

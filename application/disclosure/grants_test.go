@@ -26,7 +26,7 @@ var (
 func newGrantFixture(t *testing.T) *fixture {
 	t.Helper()
 	f := newFixture(t)
-	require.NoError(t, f.principals.SavePrincipal(t.Context(), auditor, event.Actor{}))
+	require.NoError(t, f.principals.SavePrincipal(t.Context(), auditor, "", event.Actor{}))
 	return f
 }
 
@@ -131,7 +131,7 @@ func TestGrant_Refused(t *testing.T) {
 	f := newGrantFixture(t)
 	clerkToken := clerk
 	clerkToken.TokenHash = event.Hash{2}
-	require.NoError(t, f.principals.SavePrincipal(t.Context(), clerkToken, event.Actor{}))
+	require.NoError(t, f.principals.SavePrincipal(t.Context(), clerkToken, "", event.Actor{}))
 	service := officer
 	service.ActorType = event.System
 	for code, change := range map[string]func(by *ports.Principal, n *disclosure.NewGrant){

@@ -2,7 +2,6 @@ package erasure_test
 
 import (
 	"context"
-	"iter"
 	"slices"
 	"testing"
 
@@ -14,41 +13,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/verifytest"
 )
-
-// chainStore is what a verification reads of the log.
-type chainStore struct {
-	*memory.Audit
-	*memory.EventReader
-	*memory.Intents
-	*memory.Directory
-}
-
-// The rows about streams, persons and redactions are not judged here.
-
-func (chainStore) Redactions(context.Context, event.PartitionID) ([]ports.Redaction, error) {
-	return nil, nil
-}
-
-func (chainStore) PersonalRows(context.Context, event.PartitionID, event.Sequence) iter.Seq2[ports.PersonalRow, error] {
-	return func(func(ports.PersonalRow, error) bool) {}
-}
-
-func (chainStore) CountEvents(context.Context, event.PartitionID, event.Sequence) (uint64, error) {
-	return 0, nil
-}
-
-func (chainStore) StreamRows(context.Context, event.PartitionID, []event.StreamID) ([]ports.StreamRow, error) {
-	return nil, nil
-}
-
-func (chainStore) StreamRowsWithEnds(context.Context, event.PartitionID, event.StreamID, int) (ports.StreamRowPage, error) {
-	return ports.StreamRowPage{}, nil
-}
-
-func (chainStore) CountStreamRows(context.Context, event.PartitionID, event.Sequence) (uint64, error) {
-	return 0, nil
-}
 
 // editedKeyStore shows other rows than the key store has.
 type editedKeyStore struct {
@@ -170,7 +136,7 @@ func TestVerify_KeyStore(t *testing.T) {
 // findings verifies the administrative log and the key store.
 func (b *erasureFixture) findings(t *testing.T, keys verify.KeyStore) (kinds []verify.FindingKind) {
 	t.Helper()
-	reports, err := verify.Run(t.Context(), chainStore{b.store.Audit, b.store.Events, b.store.Intents, b.store.Directory}, "acme", []string{ports.AdministrativeCode}, nil, verify.WithKeyStore(keys))
+	reports, err := verify.Run(t.Context(), verifytest.Of(b.store), "acme", []string{ports.AdministrativeCode}, nil, verify.WithKeyStore(keys))
 	require.NoError(t, err)
 	require.Len(t, reports, 1)
 	judged := []verify.FindingKind{verify.ErasureMismatch, verify.HoldMismatch, verify.KeyEpochMismatch, verify.KeyStoreMismatch, verify.AnnouncementUnreadable}

@@ -2,58 +2,30 @@ package redaction_test
 
 import (
 	"context"
-	"iter"
 	"slices"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/application/redaction"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
+	"github.com/erpbackbone/backbone/test/verifytest"
 )
 
 // editedRequests shows other requests for redactions than the store has. Rows about streams,
 // persons and redactions are not judged here.
 type editedRequests struct {
-	*memory.Audit
-	*memory.EventReader
-	*memory.Intents
-	*memory.Directory
+	verifytest.Store
 	edit func([]ports.RedactionRequest) []ports.RedactionRequest
 }
 
 func (e editedRequests) RedactionRequests(ctx context.Context, tenantID string, states []shredding.RedactionState, limit int) ([]ports.RedactionRequest, error) {
-	rows, err := e.Audit.RedactionRequests(ctx, tenantID, states, limit)
+	rows, err := e.Store.RedactionRequests(ctx, tenantID, states, limit)
 	return e.edit(rows), err
-}
-
-func (editedRequests) Redactions(context.Context, event.PartitionID) ([]ports.Redaction, error) {
-	return nil, nil
-}
-
-func (editedRequests) PersonalRows(context.Context, event.PartitionID, event.Sequence) iter.Seq2[ports.PersonalRow, error] {
-	return func(func(ports.PersonalRow, error) bool) {}
-}
-
-func (editedRequests) CountEvents(context.Context, event.PartitionID, event.Sequence) (uint64, error) {
-	return 0, nil
-}
-
-func (editedRequests) StreamRows(context.Context, event.PartitionID, []event.StreamID) ([]ports.StreamRow, error) {
-	return nil, nil
-}
-
-func (editedRequests) StreamRowsWithEnds(context.Context, event.PartitionID, event.StreamID, int) (ports.StreamRowPage, error) {
-	return ports.StreamRowPage{}, nil
-}
-
-func (editedRequests) CountStreamRows(context.Context, event.PartitionID, event.Sequence) (uint64, error) {
-	return 0, nil
 }
 
 // TestVerify_Requests edits the rows of a completed redaction and of one that waits.
@@ -87,7 +59,7 @@ func TestVerify_Requests(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			store := editedRequests{f.store.Audit, f.store.Events, f.store.Intents, f.store.Directory, c.edit}
+			store := editedRequests{verifytest.Of(f.store), c.edit}
 			reports, err := verify.Run(t.Context(), store, "acme", []string{ports.AdministrativeCode}, nil)
 			require.NoError(t, err)
 			found := 0

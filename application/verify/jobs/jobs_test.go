@@ -55,7 +55,7 @@ func newFixture(t *testing.T) *fixture {
 	f := &fixture{store: memory.New(memory.Config{LogName: logName, Deployment: 1, Clock: clock}), checks: make(chan func(string) verify.EntityReport)}
 	catalog, err := module.Build(schemas, module.Joined{administration.Module{}, jobs.Module{}})
 	require.NoError(t, err)
-	types := registry.New(f.store.Registry, schemas, nil, catalog, clock)
+	types := registry.New(administration.NewEventTypes(f.store.Registry), schemas, nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
 	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
 	f.log = administration.NewLog(administration.LogConfig{
