@@ -52,7 +52,8 @@ func TestCatalog_CanBeSharded(t *testing.T) {
 		"more than one level of partitions")
 	require.Equal(t, []string{
 		"event_payloads.payloads_append_only", "event_payloads.payloads_no_truncate", "event_payloads_default.payloads_no_truncate",
-		"event_type_history.event_type_history_append_only", "event_type_history.event_type_history_no_truncate",
+		"event_type_generation.event_type_generation_sealed",
+		"event_type_history.event_type_history_append_only", "event_type_history.event_type_history_no_truncate", "event_type_history.event_type_history_sealed",
 		"event_type_registry.event_type_registry_append_only", "event_type_registry.event_type_registry_no_truncate",
 		"events.events_append_only", "events.events_no_truncate", "events_default.events_no_truncate",
 		"partition_heads.partition_heads_never_change",
@@ -80,7 +81,7 @@ func TestGrants(t *testing.T) {
 	// S I U D: SELECT, INSERT, UPDATE, DELETE. E: EXECUTE. "U" of the schema is USAGE.
 	require.ElementsMatch(t, strings.Fields(`
 		backbone_app:business_keys:S backbone_app:create_legal_entity():E backbone_app:write_event_rows():E backbone_app:event_keys:S backbone_app:event_payloads:S
-		backbone_app:event_pii_subjects:S backbone_app:intent_pii_subjects:S backbone_app:event_type_generation:ISU backbone_app:event_type_registry:IS backbone_app:event_types:IS backbone_app:events:IS
+		backbone_app:event_pii_subjects:S backbone_app:intent_pii_subjects:S backbone_app:event_type_generation:S backbone_app:event_type_generation.tenant_id:U backbone_app:event_type_registry:IS backbone_app:event_types:IS backbone_app:events:IS
 		backbone_app:idempotency_keys:DISU backbone_app:installation:IS backbone_app:intents:S backbone_app:legal_entities:S
 		backbone_app:number_series:S backbone_app:partition_heads.partition_id:U backbone_app:partition_heads:S
 		backbone_app:principals:S backbone_app:projection_checkpoints:DISU backbone_app:schema:U backbone_app:stream_versions:S
@@ -96,7 +97,7 @@ func TestGrants(t *testing.T) {
 		backbone_eraser:request_redaction():E backbone_eraser:approve_redaction():E backbone_eraser:redact_payload():E
 		backbone_redactor:redact_payload():E backbone_redactor:redaction_requests:S backbone_redactor:pii_redactions:IS
 		backbone_redactor:event_payloads.salt:U backbone_redactor:event_payloads.payload:U
-		backbone_app:event_type_history:IS backbone_reader:event_type_history:S backbone_reader:event_type_generation:S backbone_eraser:event_type_history:S
+		backbone_app:event_type_history:S backbone_reader:event_type_history:S backbone_reader:event_type_generation:S backbone_eraser:event_type_history:S
 		backbone_app:entity_snapshots:DISU backbone_app:stream_snapshots:DISU backbone_app:projection_snapshots:DISU
 		backbone_reader:entity_snapshots:S backbone_reader:stream_snapshots:S backbone_reader:projection_snapshots:S
 		backbone_redactor:entity_snapshots:DS backbone_redactor:stream_snapshots:DS
@@ -155,12 +156,13 @@ func TestCatalog_LogRefusesChanges(t *testing.T) {
 	_, err = s.Registry.RegisterEventType(t.Context(), eventtype.Registration{
 		Type: "crm.lead.won", SchemaVersion: 1, Module: "crm", DataSchema: []byte(`{"type":"object"}`), RetentionClass: eventtype.Standard, RegisteredBy: "p-1",
 	})
-	require.NoError(t, err) // the tables hold a row
-	for _, table := range []string{"backbone.event_type_history", "backbone.event_type_registry"} {
-		for _, attack := range []string{"UPDATE %s SET type = type", "DELETE FROM %s", "TRUNCATE %s"} {
-			_, err := superuser.Exec(t.Context(), fmt.Sprintf(attack, table))
-			require.Equal(t, refused, pgtest.SQLState(err), attack, table)
-		}
+	require.NoError(t, err) // the table holds a row
+	for _, attack := range []string{
+		"UPDATE backbone.event_type_registry SET type = type", "DELETE FROM backbone.event_type_registry", "TRUNCATE backbone.event_type_registry",
+		"INSERT INTO backbone.event_type_history DEFAULT VALUES", "TRUNCATE backbone.event_type_history", "UPDATE backbone.event_type_generation SET last_change = 1",
+	} {
+		_, err := superuser.Exec(t.Context(), attack)
+		require.Equal(t, refused, pgtest.SQLState(err), attack)
 	}
 
 	more := append(pgtest.Attacks(p),

@@ -265,7 +265,7 @@ func runWithFault(t *testing.T, failAt int, kill bool) []string {
 	require.Len(t, b.announcements(t, b.de), 1, point)
 	require.Len(t, b.announcements(t, b.us), 1, point)
 	c, _ := b.readCertificate(t, s.ID)
-	require.Equal(t, erasure.CertificateCounts{Events: 3, Redacted: 6, Keys: 6, Versions: 2}, c.Counts, point)
+	require.Equal(t, erasure.CertificateCounts{Events: 3, Redacted: 6, Keys: 9, Versions: 2}, c.Counts, point)
 	b.requireAppendRefused(t, b.de)
 	require.Len(t, x.written, 2, point)
 	return points

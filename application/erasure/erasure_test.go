@@ -10,6 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -24,7 +25,7 @@ func TestErasure_Complete(t *testing.T) {
 	require.Equal(t, "previewed", s.State)
 	require.Equal(t, 30, s.DaysLeft)
 	require.EqualValues(t, 22, s.Preview.Events)
-	require.ElementsMatch(t, []string{"DEMF", "USMF"}, s.Preview.LegalEntities)
+	require.ElementsMatch(t, []string{"DEMF", "USMF", ports.AdministrativeCode}, s.Preview.LegalEntities)
 	require.ElementsMatch(t, []erasure.TypeCount{{Type: contactedType, LegalEntity: "DEMF", Events: 20, Fields: 40}, {Type: contactedType, LegalEntity: "USMF", Events: 2, Fields: 4}}, s.Preview.Types)
 	require.Equal(t, []string{"hr_people"}, s.Preview.Projections)
 	require.Empty(t, s.Preview.Holds)
@@ -62,11 +63,11 @@ func TestErasure_Complete(t *testing.T) {
 	receipt, err := erasure.ParseReceipt(text)
 	require.NoError(t, err)
 	require.Equal(t, s.ID, receipt.RequestID)
-	require.Len(t, receipt.Keys, 6, "two legal entities, three classes")
+	require.Len(t, receipt.Keys, 9, "two legal entities and the administrative log, three classes")
 
 	c, _ := b.readCertificate(t, s.ID)
 	require.Equal(t, "complete", c.Outcome)
-	require.Equal(t, erasure.CertificateCounts{Events: 22, Redacted: 44, Keys: 6, Versions: 2}, c.Counts)
+	require.Equal(t, erasure.CertificateCounts{Events: 22, Redacted: 44, Keys: 9, Versions: 2}, c.Counts)
 	require.Equal(t, c.Times.Destroyed.Add(time.Minute), c.Times.Undecrypted)
 	require.Equal(t, c.Times.Destroyed.Add(24*time.Hour), c.Times.Backups)
 	require.Equal(t, c.Times.Backups.AddDate(0, 0, 7), c.Times.Irrevocable)
@@ -96,7 +97,7 @@ func TestErasure_UnknownSubject(t *testing.T) {
 	b.runNewWorker(t)
 	require.Equal(t, "completed", b.getStatus(t, s.ID).State)
 	c, _ := b.readCertificate(t, s.ID)
-	require.Equal(t, erasure.CertificateCounts{Keys: 6}, c.Counts)
+	require.Equal(t, erasure.CertificateCounts{Keys: 9}, c.Counts)
 }
 
 func TestErasure_SubjectErasedTwice(t *testing.T) {

@@ -15,7 +15,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/signednote"
 	"github.com/erpbackbone/backbone/adapters/system"
@@ -32,6 +31,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 func sha256Of(b []byte) event.Hash { return sha256.Sum256(b) }
@@ -109,9 +109,9 @@ func newErasureFixture(t testing.TB) *erasureFixture {
 	require.NoError(t, err)
 	b.us, err = b.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF", TimeZone: "America/New_York"})
 	require.NoError(t, err)
-	catalog, err := module.Build(jsonschema.New(), administration.Module{}, erasure.Module{}, hrModule{})
+	catalog, err := module.Build(typestest.Schemas{}, administration.Module{}, erasure.Module{}, hrModule{})
 	require.NoError(t, err)
-	b.types = registry.New(administration.NewEventTypes(b.store.Registry), jsonschema.New(), nil, catalog, b.clock)
+	b.types = registry.New(administration.NewEventTypes(b.store.Registry), typestest.Schemas{}, nil, catalog, b.clock)
 	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))
 	b.dataKeys = memory.NewDataKeys()
 	vaultConfig := vault.Config{
@@ -133,6 +133,7 @@ func newErasureFixture(t testing.TB) *erasureFixture {
 	// fixture listens for evictions.
 	b.opener = &opener{Opener: testkit.Must(vault.New(vaultConfig))}
 	b.journal = b.newJournal()
+	require.NoError(t, b.journal.BeginAll(t.Context()))
 	b.config = erasure.Config{
 		Journal: b.journal, Register: b.register.Erasures(), Records: b.store.PersonalRecords, Intents: b.store.Intents, Streams: b.store.Events, LegalEntities: b.store.Directory, Types: administration.NewEventTypes(b.store.Registry),
 		Copies: b.copies, Announcer: announcer{b.log}, Opener: b.opener, Chains: chainVerifier{b.store}, Notes: b.notes, Exports: b.exports, Gate: b.gate,

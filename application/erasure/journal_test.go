@@ -64,7 +64,7 @@ func TestJournal_RecordsEveryMove(t *testing.T) {
 	require.NotContains(t, actors[3:], approver.PersonID)
 	require.Equal(t, uint64(1), last.Receipt)
 	require.NotEmpty(t, last.ReceiptSHA256)
-	require.ElementsMatch(t, []string{"DEMF", "USMF"}, last.LegalEntities)
+	require.ElementsMatch(t, []string{"DEMF", "USMF", ports.AdministrativeCode}, last.LegalEntities)
 	b.requireBound(t, s.ID)
 }
 

@@ -16,6 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 func TestModule_EventTypes(t *testing.T) {
@@ -49,13 +50,13 @@ func TestErasure_Intents(t *testing.T) {
 		Fields: []shredding.Field{{Pointer: "/email", Class: shredding.Contact, Subject: subject}},
 	})
 	require.NoError(t, err)
-	_, err = b.store.Appender.Append(t.Context(), ports.AppendRequest{Partition: b.de.Partition, Intent: &ports.IntentWrite{
+	_, err = b.store.Appender.Append(t.Context(), testkit.WriteIntent(ports.IntentWrite{
 		Sealed: used,
 		Intent: intent.Intent{
 			ID: id, Partition: b.de.Partition, LegalEntity: "DEMF", Type: "hr.contact", Payload: payload, Actor: event.Actor{Type: event.Human, ID: "p-1", Name: "hr"},
 			PersonID: "p-1", Status: intent.Executed, Revision: 1, CreatedAt: start, UpdatedAt: start,
 		},
-	}})
+	}))
 	require.NoError(t, err)
 	s := b.createApprovedRequest(t)
 	require.EqualValues(t, 1, s.Preview.Intents)

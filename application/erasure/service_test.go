@@ -278,7 +278,7 @@ func TestApprove_RequiresReviewedPreview(t *testing.T) {
 	_, err = b.service.Approve(t.Context(), approver, s.ID, s.Scope)
 	require.Equal(t, "erasure.scope_changed", fault.CodeOf(err))
 	seen := b.getStatus(t, s.ID)
-	require.ElementsMatch(t, []string{"DEMF", "USMF", "FRRT"}, seen.LegalEntities)
+	require.ElementsMatch(t, []string{"DEMF", "USMF", "FRRT", ports.AdministrativeCode}, seen.LegalEntities)
 	_, err = b.service.Approve(t.Context(), approver, s.ID, seen.Scope)
 	require.NoError(t, err)
 }

@@ -106,7 +106,7 @@ func TestList_BoundedScan(t *testing.T) {
 	for range rows {
 		in := stored
 		in.ID = b.service.IDs.NewID(time.Now())
-		_, err := b.store.Appender.Append(t.Context(), ports.AppendRequest{Partition: b.entity.Partition, Intent: &ports.IntentWrite{Intent: in}})
+		_, err := b.store.Appender.Append(t.Context(), testkit.WriteIntent(ports.IntentWrite{Intent: in}))
 		require.NoError(t, err)
 	}
 	last := testkit.Must(b.service.Submit(t.Context(), rare, b.giveLoan(1)))

@@ -148,7 +148,8 @@ func TestDoctorOfAdministration(t *testing.T) {
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = super.Close(t.Context()) })
 	for _, statement := range []string{
-		`INSERT INTO backbone.event_types (type, number) VALUES ('intent.guess', 9001), ('crm.lead.won', 9002)`,
+		`ALTER TABLE backbone.event_type_registry DROP CONSTRAINT event_type_registry_sealed`, // these rows are from before it
+		`INSERT INTO backbone.event_types (type, number, is_shared) VALUES ('intent.guess', 9001, false), ('crm.lead.won', 9002, false)`,
 		`INSERT INTO backbone.event_type_registry SELECT 'demo', t.type, 1, 'crm', 'standard', true, '{}', now(), 'p-1' FROM backbone.event_types t WHERE t.number > 9000`,
 	} {
 		_, err = super.Exec(t.Context(), statement)

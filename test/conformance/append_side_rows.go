@@ -419,13 +419,9 @@ func listedIntents(t *testing.T, s *suite) {
 		in := b.intent(status)
 		in.Documents = []string{"case/1"}
 		ids[i] = in.ID
-		r := b.request()
-		r.Intent = insert(in)
-		b.must(t, r)
+		b.must(t, b.intentRequest(s, insert(in)))
 	}
-	hidden := other.request()
-	hidden.Intent = insert(other.intent(intent.PendingApproval))
-	other.must(t, hidden)
+	other.must(t, other.intentRequest(s, insert(other.intent(intent.PendingApproval))))
 	list := func(q ports.IntentQuery) []event.ID {
 		t.Helper()
 		q.Partition = b.le.Partition

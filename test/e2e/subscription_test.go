@@ -77,7 +77,7 @@ func TestSubscriptions(t *testing.T) {
 	require.Equal(t, "true", again.header.Get("Idempotency-Replayed"))
 	refused(module, "subscription.exists", "POST", "/api/subscriptions", definition(`"partition_by":"stream"`))
 	refused(d.as(t, "controller"), "subscription.not_found", "GET", at+"/poll", "")
-	refused(admin, "auth.forbidden", "GET", at+"/poll", "")
+	refused(admin, "subscription.not_found", "GET", at+"/poll", "")
 
 	asked := time.Now()
 	first := poll("?limit=3")

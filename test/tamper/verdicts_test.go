@@ -169,7 +169,7 @@ var verdicts = []table{
 	{
 		name: "backbone.intents", target: "status = 'pending_approval'",
 		columns: []verdict{proves("created_at updated_at first_sequence partition_id event_count revision effective_date id caused_by legal_entity type status actor_type actor_id actor_name "+
-			"actor_details person_id roles correlation_id source_system source_channel source_reference plan_hash need approvals rules refusal payload last_sequence", verify.IntentMismatch)},
+			"actor_details person_id roles correlation_id source_system source_channel source_reference plan_hash need approvals rules refusal payload last_sequence documents caused_by_partition", verify.IntentMismatch)},
 		deleted: proves("", verify.IntentMismatch), invented: proves("", verify.IntentMismatch),
 		edits: map[string]string{
 			"partition_id": "1", "payload": `'{"amount":9}'`, "actor_details": `'{"session_id":"s"}'`, "need": `'[{"roles":["x"],"reason":"r","rule_id":"r"}]'`,
@@ -254,6 +254,7 @@ var verdicts = []table{
 	openTable("backbone.webhook_endpoints", deliveryOpen),
 	openTable("backbone.webhook_hosts", deliveryOpen),
 	openTable("backbone.projections", definitionOpen),
+	openTable("backbone.access_log", "the administrative log binds closed hours; the drill has none yet"),
 	openTable("backbone.publisher_cursors", "a cursor beyond the end is found; one that skips events within the log is not, though consumers see a gap in the sequences"),
 	{
 		name: "backbone.projection_checkpoints", target: "version = 1",

@@ -10,7 +10,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/administration"
@@ -56,7 +55,7 @@ func Memory(tb testing.TB, db *memory.Database, clock ports.Clock) *administrati
 // New makes the registries, as a node has them.
 func New(tb testing.TB, s Store, logName string, clock ports.Clock) *administration.EventTypes {
 	tb.Helper()
-	schemas, ids := jsonschema.New(), system.NewIDs()
+	schemas, ids := Schemas{}, system.NewIDs()
 	catalog, err := module.Build(schemas, administration.Module{})
 	require.NoError(tb, err)
 	types := administration.NewEventTypes(s.Types)

@@ -11,8 +11,8 @@ import (
 )
 
 // Store is what a verification reads of a database in memory, for tests of the administrative
-// log. It has no rows beside the events of legal entities: keys, numbers, streams and persons are
-// not judged.
+// log. It has no rows beside the events of legal entities: keys, numbers, streams, persons and
+// types are not judged.
 type Store struct {
 	*memory.Audit
 	*memory.EventReader
@@ -28,6 +28,11 @@ type Store struct {
 // Of returns the store of a database.
 func Of(d *memory.Database) Store {
 	return Store{d.Audit, d.Events, d.Intents, d.Directory, d.Registry, d.Subscriptions, d.Webhooks, d.AccessLog, d.ProjectionVersions}
+}
+
+// RegistryRecord reads no types: the built-in ones of a test are not those that its log lists.
+func (Store) RegistryRecord(_ context.Context, tenantID string) (ports.RegistryRecord, error) {
+	return ports.RegistryRecord{TenantID: tenantID}, nil
 }
 
 // Redactions implements ports.RedactionReader.
