@@ -177,7 +177,8 @@ func (p *Principals) RecordExpiry(ctx context.Context, principal ports.Principal
 		now = f.principals[principal.PrincipalID]
 	}
 	p.mu.RUnlock()
-	if f == nil || f.broken != nil || now.isRevoked() || now.ExpiryRecorded || now.TokenHash != principal.TokenHash || !now.Expired(p.clock.Now()) {
+	holds := f != nil && f.broken == nil // callers of a broken log are refused anyway
+	if !holds || now.isRevoked() || now.ExpiryRecorded || now.TokenHash != principal.TokenHash || !now.Expired(p.clock.Now()) {
 		return nil
 	}
 	w := writeBy(f.log, event.Actor{Type: event.System, ID: "backbone", Name: "expiry"})

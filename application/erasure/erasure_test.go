@@ -71,10 +71,10 @@ func TestErasure_Complete(t *testing.T) {
 	require.Equal(t, c.Times.Destroyed.Add(time.Minute), c.Times.Undecrypted)
 	require.Equal(t, c.Times.Destroyed.Add(24*time.Hour), c.Times.Backups)
 	require.Equal(t, c.Times.Backups.AddDate(0, 0, 7), c.Times.Irrevocable)
-	require.Len(t, c.Verification.Chains, 2)
+	require.Len(t, c.Verification.Chains, 3)
 	require.Empty(t, c.Verification.Late)
 	require.Contains(t, c.Summary(), " (2 versions, all that there were of the erased classes)\n")
-	require.Contains(t, c.Summary(), "Closed for ever        6 keys: one per erased class and legal entity, whether it existed or not\n")
+	require.Contains(t, c.Summary(), "Closed for ever        9 keys: one per erased class and legal entity, whether it existed or not\n")
 	c.Counts.Keys, c.Counts.Versions, c.Verification.Events = 1, 1, 1
 	require.Contains(t, c.Summary(), " (1 version, ")
 	c.Counts.Versions = 0

@@ -296,14 +296,14 @@ func listWebhookHostsCommand() *cobra.Command {
 }
 
 // changeWebhookHostsCommand makes a command that changes the allowed hosts and prints them.
-func changeWebhookHostsCommand(verb, short string, change func(s *session, ctx context.Context, host, reason string) (client.WebhookHostList, error)) *cobra.Command {
+func changeWebhookHostsCommand(verb, short string, change func(ctx context.Context, s *session, host, reason string) (client.WebhookHostList, error)) *cobra.Command {
 	var reason string
 	cmd := &cobra.Command{
 		Use: verb + " HOST", Short: short, Example: "  backbone webhooks " + verb + " hooks.example.org\n  backbone webhooks " + verb + " hooks.example.org:8443 --reason \"vendor portal\"", Args: cobra.ExactArgs(1),
 	}
 	cmd.Flags().StringVar(&reason, "reason", "", "why, without personal data; kept in the administrative log")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
-		all, err := change(s, ctx, args[0], reason)
+		all, err := change(ctx, s, args[0], reason)
 		if err != nil {
 			return err
 		}
@@ -311,11 +311,11 @@ func changeWebhookHostsCommand(verb, short string, change func(s *session, ctx c
 	})
 }
 
-func allowWebhookHost(s *session, ctx context.Context, host, reason string) (client.WebhookHostList, error) {
+func allowWebhookHost(ctx context.Context, s *session, host, reason string) (client.WebhookHostList, error) {
 	return s.AllowWebhookHost(ctx, host, client.AllowWebhookHostParams{Reason: reason})
 }
 
-func removeWebhookHost(s *session, ctx context.Context, host, reason string) (client.WebhookHostList, error) {
+func removeWebhookHost(ctx context.Context, s *session, host, reason string) (client.WebhookHostList, error) {
 	return s.RemoveWebhookHost(ctx, host, client.RemoveWebhookHostParams{Reason: reason})
 }
 
