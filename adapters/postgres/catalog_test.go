@@ -268,6 +268,9 @@ func TestWriteEventRows_Attacks(t *testing.T) {
 		"person of an earlier event":  {newEvent, third("person_partitions => "+own, "person_subjects => '{employee:E-1}'", "person_sequences => '{1}'", "person_classes => '{0}'", "person_paths => '{\"{}\"}'"), "23514"},
 		"person of another intent":    {newEvent, third("request_partitions => "+own, "request_subjects => '{employee:E-1}'", "request_intents => '{"+theirs+"}'", "request_classes => '{0}'", "request_paths => '{\"{}\"}'"), "23514"},
 		"intent of another event":     {newEvent, third(forgedIntent(others, 3)...), "23514"},
+		"event before the log":        {strings.Replace(newEvent, ", 3, gen", ", -1, gen", 1), strings.ReplaceAll(third(), "'{3}'", "'{-1}'"), "23514"},
+		"event after a gap":           {strings.Replace(newEvent, ", 3, gen", ", 9, gen", 1), strings.ReplaceAll(third(), "'{3}'", "'{9}'"), "23514"},
+		"request from before":         {"", "INSERT INTO backbone.idempotency_keys (partition_id, key, fingerprint, intent_id, first_sequence, event_count, expires_at, bound) VALUES (1, 'k', sha256(''), NULL, 1, 1, now(), false)", "23514"},
 		"intent of an earlier event":  {newEvent, third(forgedIntent(theirs, 2)...), "23514"},
 	} {
 		t.Run(name, func(t *testing.T) {

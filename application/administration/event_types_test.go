@@ -137,7 +137,8 @@ func TestEventTypes_RefuseALogThatDoesNotHold(t *testing.T) {
 		}
 		return page
 	}
-	fresh, _ := f.typesNode(t, f.store.Registry)
+	fresh, log := f.typesNode(t, f.store.Registry)
+	require.NoError(t, log.BeginAll(t.Context()), "a node starts for the other tenants")
 	_, _, err = fresh.EventTypes(t.Context(), "acme")
 	require.Equal(t, "administration.log_broken", fault.CodeOf(err))
 	_, err = fresh.RegisterEventType(t.Context(), serviced(2))

@@ -4,6 +4,8 @@ import (
 	"context"
 	"encoding/hex"
 	"log/slog"
+	"maps"
+	"slices"
 	"sync"
 
 	"github.com/erpbackbone/backbone/domain/concurrency"
@@ -38,6 +40,8 @@ type Log struct {
 	logger    *slog.Logger
 	concerns  []func(context.Context, ports.LegalEntity) error // that record something when a process first uses a log
 	policy    *Policy                                          // nil in tools
+
+	beginning sync.Mutex // held while a log begins
 
 	mu      sync.Mutex
 	logs    map[string]ports.LegalEntity // that have begun, by tenant
@@ -96,9 +100,12 @@ func NewLog(c LogConfig) *Log {
 // directory of an earlier release knows enters the log before the event that it began;
 // from that event on the log alone counts. The first time it records what concerns this node.
 func (l *Log) Of(ctx context.Context, tenantID string) (ports.LegalEntity, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if known, ok := l.logs[tenantID]; ok {
+	if known, ok := l.begun(tenantID); ok {
+		return known, nil
+	}
+	l.beginning.Lock()
+	defer l.beginning.Unlock()
+	if known, ok := l.begun(tenantID); ok { // while this call waited
 		return known, nil
 	}
 	le, err := l.partition(ctx, tenantID)
@@ -113,11 +120,21 @@ func (l *Log) Of(ctx context.Context, tenantID string) (ports.LegalEntity, error
 			return ports.LegalEntity{}, err
 		}
 	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
 	l.logs[tenantID] = le
 	return le, nil
 }
 
-// BeginAll begins the logs of all tenants that have legal entities or principals.
+func (l *Log) begun(tenantID string) (log ports.LegalEntity, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	log, ok = l.logs[tenantID]
+	return log, ok
+}
+
+// BeginAll begins the logs of all tenants that have legal entities or principals. A log that does
+// not hold together is reported: the callers of its tenant are refused, not those of others.
 func (l *Log) BeginAll(ctx context.Context) error {
 	entities, err := l.entities.LegalEntities(ctx, "")
 	if err != nil {
@@ -131,17 +148,28 @@ func (l *Log) BeginAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	tenants := map[string]bool{}
 	for _, le := range append(logs, entities...) {
-		if _, err := l.Of(ctx, le.TenantID); err != nil {
-			return err
-		}
+		tenants[le.TenantID] = true
 	}
 	for _, p := range principals {
-		if _, err := l.Of(ctx, p.TenantID); err != nil {
+		tenants[p.TenantID] = true
+	}
+	for _, tenantID := range slices.Sorted(maps.Keys(tenants)) {
+		if _, err := l.Of(ctx, tenantID); IsBroken(err) {
+			l.logger.ErrorContext(ctx, "the administrative log of a tenant does not hold together; its callers are refused", "tenant", tenantID, "code", fault.CodeOf(err))
+		} else if err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// IsBroken reports whether an error says that the log or the former registry of one tenant does not
+// hold together, which is no reason to refuse other tenants.
+func IsBroken(err error) bool {
+	code := fault.CodeOf(err)
+	return code == "administration.log_broken" || code == "event_type.record_broken"
 }
 
 // partition finds or creates the partition of a tenant's log.

@@ -3,6 +3,7 @@ package erasure
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"time"
 
 	"github.com/erpbackbone/backbone/application/requests"
@@ -112,15 +113,17 @@ func (c Config) recordLeft(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var failures []error // of one tenant, which are no reason to leave out others
 	tenants := map[string]bool{}
 	for _, le := range entities {
 		if !tenants[le.TenantID] {
 			tenants[le.TenantID] = true
 			if _, err := c.adopt(ctx, le.TenantID); err != nil {
-				return err
+				failures = append(failures, err)
+				continue
 			}
 			if err := c.applyHolds(ctx, le.TenantID, ""); err != nil {
-				return err
+				failures = append(failures, err)
 			}
 		}
 	}
@@ -129,10 +132,10 @@ func (c Config) recordLeft(ctx context.Context) error {
 			continue
 		}
 		if err := c.record(ctx, event.Actor{}, r); err != nil && fault.KindOf(err) != fault.NotFound {
-			return err
+			failures = append(failures, err)
 		}
 	}
-	return nil
+	return errors.Join(failures...)
 }
 
 // isPersons reports whether the call of a person may still be at work on a request.

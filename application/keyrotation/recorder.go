@@ -85,15 +85,18 @@ func (r *Recorder) Record(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	var failures []error // of one tenant, which are no reason to leave out others
+	adopted := map[string]bool{}
 	for _, tenantID := range tenantsOf(keks) {
 		if err := r.adopt(ctx, tenantID, keks); err != nil {
-			return err
+			failures = append(failures, err)
+			continue
 		}
+		adopted[tenantID] = true
 	}
-	var failures []error
 	for _, k := range keks {
 		id := epochID{k.TenantID, k.Epoch}
-		if r.known[id] == k.State {
+		if !adopted[k.TenantID] || r.known[id] == k.State {
 			continue
 		}
 		if err := r.record(ctx, k); err != nil {

@@ -19,15 +19,39 @@ type comparison interface {
 
 // comparisons are those of one run over an administrative log.
 func comparisons(r *run) []comparison {
-	all := []comparison{legalEntities{}, &eventTypes{listed: map[registryVersion]listedVersion{}}, webhooks{}, subscriptions{}, projections{}, &accesses{}, settling{newRedactionRequests(), r}}
+	all := []comparison{&eventTypes{listed: map[registryVersion]listedVersion{}}, settling{newRedactionRequests(), r}}
+	for _, c := range []comparison{legalEntities{}, webhooks{}, subscriptions{}, projections{}, &accesses{}} {
+		all = append(all, settling{&following{comparison: c}, r})
+	}
 	if r.keyStore != nil {
 		all = append(all, settling{newErasures(r.keyStore), r}, settling{holds{keys: r.keyStore, placed: map[event.ID]*hold{}}, r}, settling{newEpochs(r.keyStore), r})
 	}
 	return all
 }
 
-// settling compares again what differs: rows and events of requests, holds and epochs are in
-// different databases, and a server may be between the two. Its comparison can be repeated.
+// following notes the newest events before each comparison: a server goes on recording while a
+// log is verified.
+type following struct {
+	comparison
+	through event.Sequence // of the last event that was noted
+}
+
+func (f *following) note(c *chain, e *event.Recorded) {
+	if e.Sequence > f.through {
+		f.through = e.Sequence
+		f.comparison.note(c, e)
+	}
+}
+
+func (f *following) compare(ctx context.Context, c *chain, store Store) error {
+	if err := c.noteLatest(ctx, store, f); err != nil {
+		return err
+	}
+	return f.comparison.compare(ctx, c, store)
+}
+
+// settling compares again what differs, since a server may be between an event and its row. Its
+// comparison can be repeated.
 type settling struct {
 	comparison
 	run *run

@@ -17,6 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -73,11 +74,38 @@ type keyTypes struct {
 	names map[int32]string // by the number in the key index
 	rules map[registryVersion][]eventtype.BusinessKeyRule
 	known map[string]bool
+	read  event.Sequence // where the administrative log ended
+}
+
+// keyTypesOf returns the types of a tenant. They are read again when its administrative log has
+// grown: there is one log to many legal entities.
+func (r *run) keyTypesOf(ctx context.Context, store Store, tenantID string) (keyTypes, error) {
+	logs, err := store.AdministrativeLogs(ctx, tenantID)
+	if err != nil {
+		return keyTypes{}, err
+	}
+	var grown event.Sequence
+	for _, log := range logs {
+		head, err := store.Head(ctx, log.Partition)
+		if err != nil && fault.KindOf(err) != fault.Internal && fault.KindOf(err) != fault.NotFound {
+			return keyTypes{}, err
+		}
+		grown += head.Sequence
+	}
+	if known, ok := r.types[tenantID]; ok && grown > 0 && known.read == grown {
+		return known, nil
+	}
+	types, err := readKeyTypes(ctx, store, tenantID, logs)
+	if err == nil {
+		types.read = grown
+		r.types[tenantID] = types
+	}
+	return types, err
 }
 
 // readKeyTypes reads the types of a tenant: the built-in ones, those of the registry that an
 // earlier release left, and those that the administrative log registered.
-func readKeyTypes(ctx context.Context, store Store, tenantID string) (keyTypes, error) {
+func readKeyTypes(ctx context.Context, store Store, tenantID string, logs []ports.LegalEntity) (keyTypes, error) {
 	t := keyTypes{names: map[int32]string{}, rules: map[registryVersion][]eventtype.BusinessKeyRule{}, known: map[string]bool{}}
 	for _, of := range []string{"", tenantID} {
 		record, err := store.RegistryRecord(ctx, of)
@@ -87,10 +115,6 @@ func readKeyTypes(ctx context.Context, store Store, tenantID string) (keyTypes, 
 		for i := range record.Versions {
 			t.add(record.Versions[i].Document)
 		}
-	}
-	logs, err := store.AdministrativeLogs(ctx, tenantID)
-	if err != nil {
-		return t, err
 	}
 	for _, log := range logs {
 		if err := t.addRegistered(ctx, store, log.Partition); err != nil {
@@ -358,6 +382,7 @@ func (k *keyRows) locate(ctx context.Context, c *chain, store Store, after event
 		demanded[row{kind, n, string(appendRow(nil, n, texts...))}] += count
 	}
 	ids := map[event.Sequence]event.ID{}
+	k.judged = time.Now().Add(expiryMargin) // what has expired since is deleted
 	p := pager{store: store, partition: c.entity.Partition, after: after, limit: int(until - after)}
 	page, _ := p.next(ctx)
 	if page.err != nil {

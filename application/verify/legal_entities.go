@@ -45,9 +45,10 @@ func (l legalEntities) compare(ctx context.Context, c *chain, store Store) error
 	if err != nil {
 		return err
 	}
+	left := maps.Clone(l)
 	for _, row := range rows {
 		r, ok := l[row.Code]
-		delete(l, row.Code)
+		delete(left, row.Code)
 		if !ok {
 			c.add(LegalEntityMismatch, 0, fmt.Sprintf("no event created the legal entity %s; a node that starts records one whose creation was cut off", row.Code))
 			continue
@@ -57,7 +58,7 @@ func (l legalEntities) compare(ctx context.Context, c *chain, store Store) error
 			c.add(LegalEntityMismatch, r.sequence, fmt.Sprintf("the row of the legal entity %s is not as it was created", row.Code))
 		}
 	}
-	for _, code := range slices.Sorted(maps.Keys(l)) {
+	for _, code := range slices.Sorted(maps.Keys(left)) {
 		c.add(LegalEntityMismatch, l[code].sequence, fmt.Sprintf("the legal entity %s was created and has no row", code))
 	}
 	return nil

@@ -52,10 +52,11 @@ func (s subscriptions) compare(ctx context.Context, c *chain, store Store) error
 	if err != nil {
 		return err
 	}
+	left := maps.Clone(s)
 	for i := range rows {
 		row := &rows[i]
 		recorded, known := s[row.ID]
-		delete(s, row.ID)
+		delete(left, row.ID)
 		if !known || recorded.deleted {
 			c.add(SubscriptionMismatch, recorded.sequence, fmt.Sprintf("there is a subscription %s, and no event created it", row.ID))
 			continue
@@ -70,7 +71,7 @@ func (s subscriptions) compare(ctx context.Context, c *chain, store Store) error
 			c.add(SubscriptionMismatch, recorded.sequence, fmt.Sprintf("the subscription %s is not as it was recorded", row.ID))
 		}
 	}
-	for _, id := range slices.Sorted(maps.Keys(s)) {
+	for _, id := range slices.Sorted(maps.Keys(left)) {
 		if !s[id].deleted {
 			c.add(SubscriptionMismatch, s[id].sequence, fmt.Sprintf("the subscription %s was recorded and is not there; a node that starts creates it again", id))
 		}

@@ -49,10 +49,11 @@ func Against(heads Heads) Option {
 type run struct {
 	logName    string
 	deployment uint16
-	reference  *reference // nil: none
-	progress   Progress   // may be nil
-	keyStore   KeyStore   // nil: not compared
-	settle     int        // how often what differs is compared again, a second apart
+	reference  *reference          // nil: none
+	progress   Progress            // may be nil
+	keyStore   KeyStore            // nil: not compared
+	types      map[string]keyTypes // by tenant
+	settle     int                 // how often what differs is compared again, a second apart
 }
 
 // Settle compares again, up to a number of times and a second apart, where a row and its event
@@ -83,7 +84,7 @@ func Run(ctx context.Context, store Store, tenantID string, codes []string, prog
 	if err != nil {
 		return nil, err
 	}
-	r := run{logName: installation.LogName, deployment: installation.Deployment, progress: progress}
+	r := run{logName: installation.LogName, deployment: installation.Deployment, progress: progress, types: map[string]keyTypes{}}
 	for _, o := range options {
 		o(&r)
 	}
@@ -168,7 +169,7 @@ func (r *run) verify(ctx context.Context, store Store, le ports.LegalEntity) (En
 	c := newChain(r, &report, le, head.Genesis)
 	c.head = head
 	c.redactions.init(known)
-	types, err := readKeyTypes(ctx, store, le.TenantID)
+	types, err := r.keyTypesOf(ctx, store, le.TenantID)
 	if err != nil {
 		return report, err
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"fmt"
+	"maps"
 
 	"github.com/erpbackbone/backbone/domain/event"
 )
@@ -46,11 +47,12 @@ func (w webhooks) compare(ctx context.Context, c *chain, store Store) error {
 	if err != nil {
 		return err
 	}
+	left := maps.Clone(w)
 	for i := range rows {
 		uid := rows[i].Subscription.String()
 		digest := rows[i].Digest()
 		recorded, known := w[uid]
-		delete(w, uid)
+		delete(left, uid)
 		switch {
 		case !known:
 			c.add(WebhookMismatch, 0, fmt.Sprintf("there is an endpoint of the subscription %s, and no event created it; nothing is sent to it", uid))
@@ -64,7 +66,7 @@ func (w webhooks) compare(ctx context.Context, c *chain, store Store) error {
 	}
 	for i := range subscriptions { // an endpoint goes with its subscription
 		uid := subscriptions[i].UID.String()
-		if recorded, missing := w[uid]; missing && !recorded.deleted {
+		if recorded, missing := left[uid]; missing && !recorded.deleted {
 			c.add(WebhookMismatch, recorded.sequence, fmt.Sprintf("the endpoint of the subscription %s was recorded and is not there", recorded.SubscriptionID))
 		}
 	}

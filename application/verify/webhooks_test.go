@@ -54,6 +54,20 @@ func TestRun_Webhooks(t *testing.T) {
 	}
 	require.Empty(t, kinds(t, v))
 
+	// A change while the log is verified, after its last event was read.
+	during := one
+	during.URL = "https://c.example.org/"
+	before := ports.WebhookRecord{Version: 1, Digest: one.Digest()}
+	v.head = func(h ports.Head) ports.Head {
+		v.head = nil
+		require.NoError(t, log.Webhooks().DecideEndpoint(t.Context(), ports.WebhookDecision{Endpoint: during, SubscriptionID: "hook", By: by, Before: before}))
+		require.NoError(t, log.Database.Webhooks.DeleteWebhookEndpoint(t.Context(), one.Subscription))
+		require.NoError(t, log.Database.Webhooks.SaveWebhookEndpoint(t.Context(), during))
+		return h
+	}
+	require.Empty(t, kinds(t, v))
+	one = during
+
 	save := func(change func(e *ports.WebhookEndpoint)) {
 		e, err := log.Database.Webhooks.WebhookEndpoint(context.Background(), one.Subscription)
 		require.NoError(t, err)

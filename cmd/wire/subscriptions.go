@@ -33,10 +33,11 @@ func (a *App) recoverDecided(ctx context.Context) error {
 		return err
 	}
 	for _, log := range logs {
-		if err := a.Subscriptions.Recover(ctx, log.TenantID); err != nil {
-			return err
+		err := a.Subscriptions.Recover(ctx, log.TenantID)
+		if err == nil {
+			err = a.custom.Recover(ctx, log.TenantID)
 		}
-		if err := a.custom.Recover(ctx, log.TenantID); err != nil {
+		if err != nil && !administration.IsBroken(err) { // which the start has reported
 			return err
 		}
 	}

@@ -10,5 +10,15 @@ UPDATE backbone.number_series SET unbound_through = next_number - 1;
 ALTER TABLE backbone.idempotency_keys ADD COLUMN bound boolean NOT NULL DEFAULT false;
 ALTER TABLE backbone.idempotency_keys ALTER COLUMN bound SET DEFAULT true;
 
+-- No row can claim later to be from before.
+-- +goose StatementBegin
+DO $$
+BEGIN
+    EXECUTE format('ALTER TABLE backbone.idempotency_keys ADD CONSTRAINT idempotency_keys_bound CHECK (bound OR expires_at <= %L::timestamptz)',
+        (SELECT coalesce(max(k.expires_at), '-infinity') FROM backbone.idempotency_keys k));
+END
+$$;
+-- +goose StatementEnd
+
 -- A verification compares the rows with their events.
 GRANT SELECT ON backbone.number_series, backbone.idempotency_keys TO backbone_reader;

@@ -81,6 +81,16 @@ BEGIN
             USING ERRCODE = 'check_violation', CONSTRAINT = 'event_rows_payloads';
     END IF;
 
+    -- The new events continue the log.
+    IF EXISTS (
+        SELECT FROM (SELECT unnest(partitions) AS partition_id, unnest(firsts) AS first_sequence) g
+        WHERE g.first_sequence < 1
+            OR g.first_sequence > 1
+            AND NOT EXISTS (SELECT FROM backbone.events x WHERE x.partition_id = g.partition_id AND x.sequence = g.first_sequence - 1))
+    THEN
+        RAISE EXCEPTION 'events that do not continue the log' USING ERRCODE = 'check_violation', CONSTRAINT = 'event_rows_sequence';
+    END IF;
+
     IF cardinality(key_sequences) > 0 THEN
         INSERT INTO backbone.event_keys (partition_id, key, sequence, type_no)
         SELECT g.partition_id, u.key, u.sequence, u.type_no
