@@ -1,17 +1,47 @@
 package tamper
 
 import (
+	"crypto/sha256"
 	"net/http"
+	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/domain/disclosure"
+	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // spend is a projection of the tenant's own.
 const spend = "spend"
+
+// formerType is a built-in type of an earlier release.
+const formerType = "depot.pump.sold"
+
+// leaveFormerType leaves what the earlier release stored: a version, and the chain of changes,
+// which the administrative log seals when the node begins it.
+func leaveFormerType(t *testing.T, dsn string) {
+	t.Helper()
+	document := []byte(`{"type":"` + formerType + `","schema_version":1,"module":"depot","data_schema":{"type":"object"},"retention_class":"standard"}`)
+	c := eventtype.Change{Number: 1, Action: eventtype.ActionRegistered, Type: formerType, SchemaVersion: 1, Digest: sha256.Sum256(document), Actor: "depot", At: time.Unix(1_700_000_000, 0)}
+	checksum := c.ChainChecksum(eventtype.ChainStart(""))
+	conn := connect(t, dsn)
+	_, err := conn.Exec(t.Context(), "SET session_replication_role = replica") // the tables are sealed
+	require.NoError(t, err)
+	for statement, values := range map[string][]any{
+		"INSERT INTO backbone.event_types (type, number, is_shared) VALUES ($1, 1, true)": {formerType},
+		`INSERT INTO backbone.event_type_registry (tenant_id, type, schema_version, module, retention_class, is_active, document, registered_at, registered_by)
+			VALUES ('', $1, 1, 'depot', 'standard', true, $2, $3, $4)`: {formerType, document, c.At, c.Actor},
+		`INSERT INTO backbone.event_type_history (tenant_id, type, schema_version, change, action, actor, reason, digest, changed_at, checksum)
+			VALUES ('', $1, 1, 1, $2, $3, '', $4, $5, $6)`: {formerType, c.Action, c.Actor, c.Digest[:], c.At, checksum[:]},
+		"UPDATE backbone.event_type_generation SET last_change = $1": {c.Number},
+	} {
+		tag, err := conn.Exec(t.Context(), statement, values...)
+		require.NoError(t, err, statement)
+		require.EqualValues(t, 1, tag.RowsAffected(), statement)
+	}
+}
 
 // readInClear reads personal data of a contact two hours ago, so that the administrative log
 // binds the read when the node begins its work.

@@ -82,6 +82,7 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 func install(t *testing.T) *installation {
 	t.Helper()
 	dsn := emptyDatabase(t)
+	leaveFormerType(t, dsn)
 	config := configs.Default()
 	config.Database.DSN, config.Database.EraserDSN = as(t, "backbone_app", dsn), as(t, "backbone_eraser", dsn)
 	config.KMS.LocalDirectory = filepath.Join(t.TempDir(), "keys")

@@ -80,7 +80,6 @@ const (
 	keyLost      = "the person's values can no longer be opened, which readers see; verification does not open values"
 
 	isAttempt   = "it counts failed attempts, for the pause until the next one and for people to read"
-	isLock      = "its lock keeps apart nodes that assign numbers to types; without changes of earlier releases it counts none"
 	oneValue    = "its constraint allows one value only"
 	isMigration = "it says which migrations have run: a wrong row makes the next migration fail"
 	isHeartbeat = "nodes write it every few seconds, and a wrong row shares work out unevenly until then"
@@ -286,14 +285,31 @@ var verdicts = []table{
 		invents: map[string]string{"type": "type", "schema_version": "schema_version + 100"},
 	},
 	{
-		name: "backbone.event_type_generation",
+		name: "backbone.event_type_registry", target: "type = '" + formerType + "'",
 		columns: []verdict{
-			proves("last_change", verify.SequenceGap, verify.RegistrationMismatch),
-			isHarmless("tenant_id", isLock),
+			proves("type schema_version is_active document registered_at registered_by", verify.RegistrationMismatch),
+			isHarmless("module retention_class", "the document has them, and nothing reads these"),
+			isHarmless("tenant_id", oneValue),
 		},
-		deleted: isHarmless("", isLock), invented: isHarmless("", isLock),
+		deleted: proves("", verify.RegistrationMismatch), invented: proves("", verify.RegistrationMismatch),
+		edits: map[string]string{"document": "replace(document::text, '{', '{ ')::json"},
 	},
-	openTable("backbone.event_type_history", "verification recomputes it and compares its end with the log that sealed it; the drill has no history of an earlier release"),
+	{
+		name:    "backbone.event_type_generation",
+		columns: []verdict{proves("last_change tenant_id", verify.SequenceGap)},
+		deleted: proves("", verify.SequenceGap), invented: proves("", verify.SequenceGap),
+		invents: map[string]string{"tenant_id": "'x'"},
+	},
+	{
+		name: "backbone.event_type_history",
+		columns: []verdict{
+			proves("changed_at change schema_version type action actor reason digest checksum", verify.ChecksumMismatch, verify.RegistrationMismatch, verify.SequenceGap),
+			proves("tenant_id", verify.SequenceGap, verify.RegistrationMismatch, verify.ChecksumMismatch),
+		},
+		deleted:  proves("", verify.SequenceGap, verify.RegistrationMismatch),
+		invented: proves("", verify.ChecksumMismatch, verify.RegistrationMismatch, verify.SequenceGap),
+		edits:    map[string]string{"action": "'registry.type.deprecated'"},
+	},
 	{
 		name: "backbone.subscriptions",
 		columns: []verdict{
