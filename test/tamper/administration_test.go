@@ -91,7 +91,7 @@ func (i *installation) requestErasure(subject string) (id string) {
 // awaitCompletion waits until a request for a redaction or erasure has been carried out.
 func (i *installation) awaitCompletion(path string) {
 	i.t.Helper()
-	testkit.Eventually(i.t, time.Minute, func() bool {
+	testkit.Eventually(i.t, 4*time.Minute, func() bool { // an erasure may wait a minute, and try a step again
 		var request struct {
 			Status string `json:"status"`
 		}

@@ -449,7 +449,7 @@ var verdicts = []table{
 			isHarmless("exported", "a receipt is exported again, or is missing from the export folder, which is compared"),
 		},
 		deleted:  proves("", verify.ErasureMismatch, verify.KeyStoreMismatch, receiptsDiffer),
-		invented: isOpen("", "a receipt that was replayed has no event either"),
+		invented: isOpen("", "one that says it was exported is found, one that seems to wait for its export is not"),
 	},
 	{
 		name: "keystore.generation",
