@@ -140,9 +140,9 @@ func (x erasures) findContradictions(ctx context.Context, c *chain, store Store)
 	if err != nil {
 		return err
 	}
-	partitions := make([]event.PartitionID, len(entities))
-	for i, le := range entities {
-		partitions[i] = le.Partition
+	partitions := []event.PartitionID{c.entity.Partition} // the administrative log has personal data too
+	for _, le := range entities {
+		partitions = append(partitions, le.Partition)
 	}
 	found, err := x.keys.Contradictions(ctx, c.entity.TenantID, partitions)
 	for _, p := range found {
@@ -198,7 +198,7 @@ func (x holds) compare(ctx context.Context, c *chain, store Store) error {
 	if err != nil {
 		return err
 	}
-	codes := map[event.PartitionID]string{}
+	codes := map[event.PartitionID]string{0: ""}
 	for _, le := range entities {
 		codes[le.Partition] = le.Code
 	}
@@ -209,7 +209,7 @@ func (x holds) compare(ctx context.Context, c *chain, store Store) error {
 		switch {
 		case h == nil && row.ReleasedAt.IsZero(): // one that was lifted has no effect
 			c.add(HoldMismatch, 0, fmt.Sprintf("no event placed hold %s", row.ID))
-		case h != nil && !h.late && !h.is(row, codes[row.Partition]):
+		case h != nil && !h.late && !h.is(row, codes):
 			c.add(HoldMismatch, h.sequence, fmt.Sprintf("the row of hold %s is not as it was placed or lifted", row.ID))
 		}
 	}
@@ -221,9 +221,11 @@ func (x holds) compare(ctx context.Context, c *chain, store Store) error {
 	return nil
 }
 
-func (h *hold) is(row ports.LegalHold, code string) bool {
+// is compares a row with the hold; codes are those of the tenant's legal entities, "" of all.
+func (h *hold) is(row ports.LegalHold, codes map[event.PartitionID]string) bool {
+	code, known := codes[row.Partition]
 	sameEnd := (h.Until == nil) == (row.Until == nil) && (h.Until == nil || *h.Until == *row.Until)
-	same := h.Subject == row.Subject.String() && h.LegalEntity == code && h.Reason == row.Reason && h.PlacedBy == row.PlacedBy && h.PlacedAt.Equal(event.Micros(row.PlacedAt)) && sameEnd
+	same := known && h.Subject == row.Subject.String() && h.LegalEntity == code && h.Reason == row.Reason && h.PlacedBy == row.PlacedBy && h.PlacedAt.Equal(event.Micros(row.PlacedAt)) && sameEnd
 	if h.lifted == nil {
 		return same && row.ReleasedAt.IsZero()
 	}

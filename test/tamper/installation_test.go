@@ -11,6 +11,7 @@ import (
 	"net/url"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -47,6 +48,8 @@ type installation struct {
 	tokens  map[string]string // by role
 	super   *pgx.Conn         // triggers do not fire for it
 	reader  string            // the database as backbone_reader
+	config  configs.Config
+	keys    *wire.KeyStoreAudit
 }
 
 // emptyDatabase is a migrated database.
@@ -79,11 +82,13 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 func install(t *testing.T) *installation {
 	t.Helper()
 	dsn := emptyDatabase(t)
+	leaveFormerType(t, dsn)
 	config := configs.Default()
 	config.Database.DSN, config.Database.EraserDSN = as(t, "backbone_app", dsn), as(t, "backbone_eraser", dsn)
 	config.KMS.LocalDirectory = filepath.Join(t.TempDir(), "keys")
 	config.Erasure.ExportDirectory = t.TempDir()
 	config.Query.SnapshotEvery = 10
+	config.Webhook.AllowPrivateNetworks = true
 	server, err := wire.NewServer(t.Context(), config, wire.Options{Modules: modules.BuiltIn(), LogName: logName})
 	require.NoError(t, err)
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
@@ -92,27 +97,39 @@ func install(t *testing.T) *installation {
 	working, stopWork := context.WithCancel(ctx)
 	served, ran := make(chan error, 1), make(chan struct{})
 	go func() { served <- server.Serve(ctx, listener) }()
-	go func() {
-		defer close(ran)
-		server.App.Run(working)
-	}()
+	work := sync.OnceFunc(func() {
+		go func() {
+			defer close(ran)
+			server.App.Run(working)
+		}()
+	})
 	t.Cleanup(func() {
 		stop()
 		require.NoError(t, <-served)
+		work() // ends at once
 		<-ran
 		require.NoError(t, server.Close())
 	})
-	i := &installation{t: t, server: server, address: "http://" + listener.Addr().String(), tokens: map[string]string{}, super: connect(t, dsn), reader: as(t, "backbone_reader", dsn).Reveal()}
-	for _, role := range []string{"auditor", "admin", "operator", "compliance", "compliance_approver"} {
-		i.tokens[role], err = server.App.Tenancy.Enroll(t.Context(), ports.Principal{
-			TenantID: tenant, PersonID: "person-" + role, PrincipalID: "person-" + role, ActorType: event.Human, RoleLabel: role, Roles: []string{role},
-		})
+	keys, err := wire.OpenKeyStoreAudit(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(keys.Close)
+	i := &installation{t: t, config: config, keys: keys, server: server, address: "http://" + listener.Addr().String(), tokens: map[string]string{}, super: connect(t, dsn), reader: as(t, "backbone_reader", dsn).Reveal()}
+	for _, role := range []string{"auditor", "admin", "operator", "compliance", "compliance_approver", "vendor_admin", "module"} {
+		caller := ports.Principal{TenantID: tenant, PersonID: "person-" + role, PrincipalID: "person-" + role, ActorType: event.Human, RoleLabel: role, Roles: []string{role}}
+		if role == "module" {
+			caller.PersonID, caller.PrincipalID, caller.ActorType = "s-module", "s-module", event.System
+			caller.Binding = ports.Binding{ResponsiblePerson: "person-admin", Modules: []string{"fleet"}, TrustLevel: ports.TrustChecked}
+		}
+		i.tokens[role], err = server.App.Tenancy.Enroll(t.Context(), caller)
 		require.NoError(t, err)
 	}
 	i.entity, err = server.App.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: tenant, Code: "DEMF", Name: "Demo", TimeZone: "UTC"})
 	require.NoError(t, err)
 	i.setUpBooks()
-	i.fillBooks()
+	vendor := i.registerFirm()
+	i.readInClear(vendor)
+	work() // binds the read at once
+	i.fillBooks(vendor)
 	for _, name := range projections {
 		require.Equal(t, "0", i.differences(name), name)
 	}
@@ -175,10 +192,9 @@ func (i *installation) setUpBooks() {
 
 // fillBooks makes rows of all kinds: documents that are posted, waiting and refused, sealed
 // values, numbers of series, a redaction, and snapshots.
-func (i *installation) fillBooks() {
+func (i *installation) fillBooks(vendor string) {
 	i.t.Helper()
 	today := time.Now().UTC().Format(time.DateOnly)
-	vendor := i.execute("vendor_admin", "ap.register_vendor", object{"name": "Firm", "country": "DE", "vat_id": "DE1", "natural_person": false}).Events[0].Stream.ID
 	i.execute("ap_clerk", "ap.register_vendor", object{
 		"natural_person": true, "country": "SE", "person": object{"name": "Mira Sandvik", "address": "Birkenweg 9", "vat_id": "SE 556677"}, "party_id": "P7",
 	})
@@ -208,7 +224,7 @@ func (i *installation) fillBooks() {
 	waiting := i.execute("gl_accountant", "gl.post_journal", journal(20_000))
 	require.Equal(i.t, intent.PendingApproval, waiting.Status)
 
-	i.execute("ap_clerk", "ap.set_vendor_contact", object{"vendor_id": vendor, "contact_id": "C-1", "name": "Olaf Petersen", "email": "olaf@supplier.example", "phone": "+45 70 10 20 30", "function": "bookkeeping"})
+	i.administer()
 	i.call("admin", http.MethodPut, "/api/streams/fleet.truck/T-1/metadata?legal_entity=DEMF", object{"max_count": 1000, "custom": object{"team": "north"}}, nil)
 	i.redact(submitted, "/data/lines/0/description")
 	i.call("auditor", http.MethodGet, "/api/entities/vendor/"+vendor+"?legal_entity=DEMF", nil, nil)
@@ -217,12 +233,21 @@ func (i *installation) fillBooks() {
 	}
 }
 
+// registerFirm registers a vendor that has two contacts.
+func (i *installation) registerFirm() (vendor string) {
+	i.t.Helper()
+	vendor = i.execute("vendor_admin", "ap.register_vendor", object{"name": "Firm", "country": "DE", "vat_id": "DE1", "natural_person": false}).Events[0].Stream.ID
+	for _, id := range []string{"C-1", "C-2"} {
+		i.execute("ap_clerk", "ap.set_vendor_contact", object{"vendor_id": vendor, "contact_id": id, "name": "Olaf Petersen", "email": "olaf@supplier.example", "phone": "+45 70 10 20 30", "function": "bookkeeping"})
+	}
+	return vendor
+}
+
 // redact lets two persons redact a text of an event.
 func (i *installation) redact(e event.ID, pointer string) {
 	i.t.Helper()
 	var request struct {
 		ID      string `json:"id"`
-		Status  string `json:"status"`
 		Preview struct {
 			Scope string `json:"scope"`
 		} `json:"preview"`
@@ -231,14 +256,11 @@ func (i *installation) redact(e event.ID, pointer string) {
 		"legal_entity": i.entity.Code, "event_id": e.String(), "pointers": []string{pointer}, "reason": "a name in a text",
 	}, &request)
 	i.call("compliance_approver", http.MethodPost, "/api/redaction-requests/"+request.ID+"/approve", object{"scope": request.Preview.Scope}, nil)
-	testkit.Eventually(i.t, time.Minute, func() bool {
-		i.call("auditor", http.MethodGet, "/api/redaction-requests/"+request.ID, nil, &request)
-		return request.Status == "completed"
-	})
+	i.awaitCompletion("/api/redaction-requests/" + request.ID)
 }
 
-// projections are those of the built-in modules.
-var projections = []string{gl.ProjectionLedger, ap.OpenItems, ap.Vendors}
+// projections are those of the built-in modules and the tenant's own.
+var projections = []string{gl.ProjectionLedger, ap.OpenItems, ap.Vendors, spend}
 
 // rebuild builds a second version of a projection, to which the first one is compared.
 func (i *installation) rebuild(name string) {

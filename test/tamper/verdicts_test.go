@@ -46,19 +46,27 @@ func isHarmless(columns, why string) verdict {
 	return verdict{effect: harmless, columns: columns, why: why}
 }
 
-func isOpen(why string) verdict { return verdict{effect: open, columns: "*", why: why} }
+func isCompared(columns, projection string) verdict {
+	return verdict{effect: compared, columns: columns, projection: projection}
+}
+
+func isOpen(columns, why string) verdict { return verdict{effect: open, columns: columns, why: why} }
 
 func openTable(name, why string) table {
-	return table{name: name, columns: []verdict{isOpen(why)}, deleted: isOpen(why), invented: isOpen(why)}
+	return table{name: name, columns: []verdict{isOpen("*", why)}, deleted: isOpen("", why), invented: isOpen("", why)}
+}
+
+func harmlessTable(name, columns, why string) table {
+	return table{name: name, columns: []verdict{isHarmless(columns, why)}, deleted: isHarmless("", why), invented: isHarmless("", why)}
 }
 
 // readModel is a table that a projection derives from the log.
 // In the columns of constants a constraint allows one value only.
 func readModel(name, projection, columns string, constants ...string) table {
-	c := verdict{effect: compared, columns: columns, projection: projection}
+	c := isCompared(columns, projection)
 	all := []verdict{c}
 	for _, name := range constants {
-		all = append(all, isHarmless(name, "its constraint allows one value only"))
+		all = append(all, isHarmless(name, oneValue))
 	}
 	return table{
 		name: name, target: "version = 1", columns: all, deleted: c, invented: c,
@@ -68,11 +76,11 @@ func readModel(name, projection, columns string, constants ...string) table {
 }
 
 const (
-	keyStoreOpen   = "the log of erasures and keys is being built into the administrative log"
-	typesOpen      = "the registry moves into the administrative log; until then verification recomputes its own chain"
-	deliveryOpen   = "subscriptions and webhooks move into the administrative log"
-	definitionOpen = "definitions of projections move into the administrative log"
+	deliveryOpen = "what was delivered to a subscription, and decided about it, is not compared with the log yet"
+	keyLost      = "the person's values can no longer be opened, which readers see; verification does not open values"
 
+	isAttempt   = "it counts failed attempts, for the pause until the next one and for people to read"
+	oneValue    = "its constraint allows one value only"
 	isMigration = "it says which migrations have run: a wrong row makes the next migration fail"
 	isHeartbeat = "nodes write it every few seconds, and a wrong row shares work out unevenly until then"
 	onRestart   = "it is a time for operators to read"
@@ -83,6 +91,12 @@ var chainFindings = []verify.FindingKind{
 	verify.ChecksumMismatch, verify.SequenceGap, verify.TimeBackwards, verify.ForeignScope, verify.PayloadMissing, verify.PayloadMismatch, verify.EventUnreadable,
 	verify.HiddenEvents, verify.StreamMismatch, verify.IntentMismatch, verify.SealedMalformed, verify.PersonalRowExtra,
 }
+
+// keyFindings are what rows of keys can show when a type has other rules or none.
+var keyFindings = []verify.FindingKind{verify.KeyMismatch, verify.BusinessKeyMismatch, verify.NumberMismatch}
+
+// receiptsDiffer stands for the finding of comparing the receipts in the export folder.
+const receiptsDiffer verify.FindingKind = "receipts"
 
 // verdicts has every table of the schemas backbone, keystore, ap and gl.
 var verdicts = []table{
@@ -209,7 +223,16 @@ var verdicts = []table{
 		edits:    map[string]string{"sequence": "1", "partition_id": "1"},
 		invents:  map[string]string{"id": "gen_random_uuid()", "old_payload_hash": "new_payload_hash", "new_payload_hash": "old_payload_hash"},
 	},
-	openTable("backbone.redaction_requests", "requests of redactions move into the administrative log; verification compares the columns that a redaction needs"),
+	{
+		name: "backbone.redaction_requests",
+		columns: []verdict{
+			proves("requested_at approved_at sequence partition_id id pointers reason requested_by approved_by completed_at revision tenant_id event_id state scope ended_by end_reason preview results",
+				verify.RedactionMismatch, verify.RedactionUnapproved),
+			isHarmless("attempts last_error updated_at", isAttempt),
+		},
+		deleted: proves("", verify.RedactionMismatch, verify.RedactionUnapproved), invented: proves("", verify.RedactionMismatch),
+		edits: map[string]string{"partition_id": "1", "state": "'rejected', ended_by = 'x'"},
+	},
 	{
 		name: "backbone.installation",
 		columns: []verdict{
@@ -239,22 +262,96 @@ var verdicts = []table{
 			"nodes adopted the rows into the administrative log and read them no more")},
 		deleted: isHarmless("", "as above"), invented: isHarmless("", "as above"),
 	},
-	openTable("backbone.event_types", typesOpen),
-	openTable("backbone.event_type_registry", typesOpen),
-	openTable("backbone.event_type_generation", typesOpen),
-	openTable("backbone.event_type_history", typesOpen),
-	openTable("backbone.subscriptions", deliveryOpen),
-	openTable("backbone.subscription_consumers", deliveryOpen),
+	{
+		name: "backbone.event_types", target: "type = 'ap.invoice.submitted'",
+		columns: []verdict{
+			proves("type number", verify.KeyMismatch),
+			isOpen("is_shared", "it can let a tenant take the name of a built-in type that no release has any more"),
+		},
+		deleted:  proves("", verify.KeyMismatch),
+		invented: isHarmless("", "it keeps a name and a number from others, which no event has"),
+		edits:    map[string]string{"number": "(SELECT max(x.number) + 1 FROM backbone.event_types x)"},
+	},
+	{
+		name: "backbone.event_type_registry", target: "type = 'ap.invoice.submitted'",
+		columns: []verdict{
+			proves("type schema_version is_active document", verify.RegistrationMismatch, keyFindings...),
+			isHarmless("module retention_class", "the document has them, and nothing reads these"),
+			isHarmless("tenant_id", oneValue),
+			isHarmless("registered_at registered_by", "people read it; a built-in version comes with the release"),
+		},
+		deleted: proves("", verify.RegistrationMismatch, keyFindings...), invented: proves("", verify.RegistrationMismatch, keyFindings...),
+		edits:   map[string]string{"schema_version": "schema_version + 100", "document": "replace(document::text, '{', '{ ')::json"},
+		invents: map[string]string{"type": "type", "schema_version": "schema_version + 100"},
+	},
+	{
+		name: "backbone.event_type_registry", target: "type = '" + formerType + "'",
+		columns: []verdict{
+			proves("type schema_version is_active document registered_at registered_by", verify.RegistrationMismatch),
+			isHarmless("module retention_class", "the document has them, and nothing reads these"),
+			isHarmless("tenant_id", oneValue),
+		},
+		deleted: proves("", verify.RegistrationMismatch), invented: proves("", verify.RegistrationMismatch),
+		edits: map[string]string{"document": "replace(document::text, '{', '{ ')::json"},
+	},
+	{
+		name:    "backbone.event_type_generation",
+		columns: []verdict{proves("last_change tenant_id", verify.SequenceGap)},
+		deleted: proves("", verify.SequenceGap), invented: proves("", verify.SequenceGap),
+		invents: map[string]string{"tenant_id": "'x'"},
+	},
+	{
+		name: "backbone.event_type_history",
+		columns: []verdict{
+			proves("changed_at change schema_version type action actor reason digest checksum", verify.ChecksumMismatch, verify.RegistrationMismatch, verify.SequenceGap),
+			proves("tenant_id", verify.SequenceGap, verify.RegistrationMismatch, verify.ChecksumMismatch),
+		},
+		deleted:  proves("", verify.SequenceGap, verify.RegistrationMismatch),
+		invented: proves("", verify.ChecksumMismatch, verify.RegistrationMismatch, verify.SequenceGap),
+		edits:    map[string]string{"action": "'registry.type.deprecated'"},
+	},
+	{
+		name: "backbone.subscriptions",
+		columns: []verdict{
+			proves("uid tenant_id id subscriber_type subscriber_id definition status owner created_at", verify.SubscriptionMismatch),
+			isHarmless("revision updated_at failures failure_code failed_at", "what a breaker has counted: at most deliveries pause, which operators see"),
+		},
+		deleted: proves("", verify.SubscriptionMismatch), invented: proves("", verify.SubscriptionMismatch),
+		edits:   map[string]string{"status": "'paused'", "definition": `replace(definition::text, 'fuelled', 'fueled')::json`},
+		invents: map[string]string{"uid": "gen_random_uuid()"},
+	},
+	harmlessTable("backbone.subscription_consumers", "subscription consumer active_until", "it shares messages out between consumers, until it expires"),
 	openTable("backbone.subscription_cursors", deliveryOpen),
 	openTable("backbone.subscription_decisions", deliveryOpen),
 	openTable("backbone.subscription_messages", deliveryOpen),
 	openTable("backbone.subscription_parked", deliveryOpen),
-	openTable("backbone.subscription_tenants", deliveryOpen),
-	openTable("backbone.webhook_attempts", deliveryOpen),
-	openTable("backbone.webhook_endpoints", deliveryOpen),
-	openTable("backbone.webhook_hosts", deliveryOpen),
-	openTable("backbone.projections", definitionOpen),
-	openTable("backbone.access_log", "the administrative log binds closed hours; the drill has none yet"),
+	harmlessTable("backbone.subscription_tenants", "tenant_id", "its lock keeps apart those that count the subscriptions of a tenant"),
+	harmlessTable("backbone.webhook_attempts", "subscription event_id attempted_at next_at sequence partition_id attempt status duration_ms code", "people read it"),
+	{
+		name: "backbone.webhook_endpoints",
+		columns: []verdict{
+			proves("subscription tenant_id url secret_number previous_until disabled_at disabled_code revision created_at updated_at header_names headers personal_reason", verify.WebhookMismatch),
+		},
+		deleted: proves("", verify.WebhookMismatch), invented: proves("", verify.WebhookMismatch),
+		edits: map[string]string{"previous_until": "now()", "disabled_at": "now()", "headers": "'x'"},
+	},
+	harmlessTable("backbone.webhook_hosts", "tenant_id host added_by added_at", "nodes adopted the rows into the administrative log and read them no more"),
+	{
+		name: "backbone.projections", target: "definition IS NOT NULL AND role = 'active'",
+		columns: []verdict{
+			proves("name definition", verify.ProjectionMismatch),
+			isOpen("version code self_switching role status settings scope base", "the state of versions and the settings of operators are not in the log; a rebuild heals what readers see"),
+			isHarmless("created_at changed_at revision changed_by", "people read it, and a change that meets another one is refused"),
+		},
+		deleted: proves("", verify.ProjectionMismatch), invented: proves("", verify.ProjectionMismatch),
+		edits:   map[string]string{"name": "name || 'x'"},
+		invents: map[string]string{"version": "version"},
+	},
+	{
+		name: "backbone.access_log", target: "at < now() - interval '90 minutes'", // in an hour that is bound
+		columns: []verdict{proves("at partition_id value_count id person_id principal_id kind operation legal_entity subject_id class reason request_id", verify.AccessMismatch)},
+		deleted: proves("", verify.AccessMismatch), invented: proves("", verify.AccessMismatch),
+	},
 	openTable("backbone.publisher_cursors", "a cursor beyond the end is found; one that skips events within the log is not, though consumers see a gap in the sequences"),
 	{
 		name: "backbone.projection_checkpoints", target: "version = 1",
@@ -269,7 +366,13 @@ var verdicts = []table{
 		deleted: isHarmless("", "as for its key"), invented: isHarmless("", "no version reads it"),
 	},
 	openTable("backbone.projection_snapshots", "a rebuild from the beginning of the log replaces what began with a wrong one; there is no check yet"),
-	openTable("backbone.projection_rows", "a rebuild heals it; the drill has no projection of its own yet"),
+	{
+		name: "backbone.projection_rows", target: "version = 1",
+		columns: []verdict{isCompared("sequence partition_id version projection key state", spend)},
+		deleted: isCompared("", spend), invented: isCompared("", spend),
+		edits:   map[string]string{"version": "version + 100"},
+		invents: map[string]string{"version": "version", "projection": "projection"},
+	},
 	openTable("backbone.dead_letters", "nothing compares them with the log yet"),
 	openTable("backbone.entity_snapshots", "reads trust a state that is stored"),
 	openTable("backbone.stream_snapshots", "reads trust a state that is stored"),
@@ -302,18 +405,121 @@ var verdicts = []table{
 		"fiscal_year period source_module version"),
 	readModel("gl.ledgers", gl.ProjectionLedger, "sequence partition_id functional_currency version"),
 
-	openTable("keystore.data_subject_keys", keyStoreOpen),
-	openTable("keystore.data_subjects", keyStoreOpen),
-	openTable("keystore.erasure_receipts", keyStoreOpen),
-	openTable("keystore.generation", keyStoreOpen),
-	openTable("keystore.legal_holds", keyStoreOpen),
-	openTable("keystore.nodes", keyStoreOpen),
-	openTable("keystore.pii_deletion_approvals", keyStoreOpen),
-	openTable("keystore.pii_deletion_log", keyStoreOpen),
-	openTable("keystore.pii_deletion_steps", keyStoreOpen),
-	openTable("keystore.subject_fences", keyStoreOpen),
-	openTable("keystore.tenant_keks", keyStoreOpen),
-	openTable("keystore.tenant_secrets", keyStoreOpen),
+	{
+		name: "keystore.data_subjects", target: "state = 'destroyed'",
+		columns: []verdict{
+			proves("partition_id subject_id class tenant_id state active_version", verify.KeyStoreMismatch, receiptsDiffer),
+			isHarmless("key_ref created_at destroyed_at", "the receipt names the key and the time"),
+		},
+		deleted: proves("", verify.KeyStoreMismatch, receiptsDiffer), invented: proves("", verify.KeyStoreMismatch),
+		edits: map[string]string{
+			"partition_id": "1", "class": "class, subject_id = 'contact:C-9'",
+			"state": "'active', active_version = 1, destroyed_at = NULL", "active_version": "1, state = 'active', destroyed_at = NULL",
+		},
+		invents: map[string]string{"class": "class", "key_ref": "gen_random_uuid()"},
+	},
+	{
+		name: "keystore.data_subjects", target: "state = 'active'",
+		columns: []verdict{
+			proves("tenant_id state active_version", verify.KeyStoreMismatch),
+			isOpen("partition_id subject_id class key_ref", keyLost),
+			isHarmless("created_at destroyed_at", "people read it"),
+		},
+		deleted: isOpen("", keyLost), invented: proves("", verify.KeyStoreMismatch),
+		edits:   map[string]string{"state": "'destroyed', active_version = 0, destroyed_at = now()"},
+		invents: map[string]string{"class": "class", "key_ref": "gen_random_uuid()"},
+	},
+	{
+		name: "keystore.data_subject_keys",
+		columns: []verdict{
+			proves("partition_id subject_id class version tenant_id", verify.KeyStoreMismatch),
+			isOpen("kek_epoch wrapped fingerprint", keyLost),
+			isHarmless("created_at", "people read it"),
+		},
+		deleted: proves("", verify.KeyStoreMismatch), invented: isOpen("", "nothing is sealed with it; an erasure destroys it too"),
+		edits: map[string]string{"partition_id": "1", "class": "(class + 1) % 3"},
+	},
+	{
+		name: "keystore.erasure_receipts",
+		columns: []verdict{
+			proves("number request_id tenant_id note", verify.ErasureMismatch, verify.KeyStoreMismatch, receiptsDiffer),
+			isOpen("keys", "a key that is taken out is found; nothing compares the fingerprints with the signed note"),
+			isOpen("generation", "a higher one is found, a lower one is not"),
+			isHarmless("destroyed_at", "the signed note has the time"),
+			isHarmless("exported", "a receipt is exported again, or is missing from the export folder, which is compared"),
+		},
+		deleted:  proves("", verify.ErasureMismatch, verify.KeyStoreMismatch, receiptsDiffer),
+		invented: isOpen("", "one that says it was exported is found, one that seems to wait for its export is not"),
+	},
+	{
+		name: "keystore.generation",
+		columns: []verdict{
+			isHarmless("singleton", oneValue),
+			proves("generation", verify.KeyStoreMismatch),
+		},
+		deleted:  isHarmless("", "no key is destroyed without it"),
+		invented: isHarmless("", "there can be one row only"),
+		edits:    map[string]string{"generation": "0"},
+	},
+	{
+		name:    "keystore.legal_holds",
+		columns: []verdict{proves("hold_id placed_at released_at until partition_id tenant_id subject_id reason placed_by released_by", verify.HoldMismatch)},
+		deleted: proves("", verify.HoldMismatch), invented: proves("", verify.HoldMismatch),
+		edits: map[string]string{"released_at": "now(), released_by = 'x'", "released_by": "'x', released_at = now()"},
+	},
+	openTable("keystore.nodes", "an erasure waits a minute for nodes that lag; a wrong row shortens it"),
+	{
+		name: "keystore.pii_deletion_approvals",
+		columns: []verdict{
+			proves("request_id revision requester_person approver_person scope", verify.ErasureMismatch),
+			isHarmless("approved_at", "the request's copy is bound"),
+			isOpen("stored_at", "the time by the database's clock is nowhere else"),
+		},
+		deleted: proves("", verify.ErasureMismatch), invented: proves("", verify.ErasureMismatch),
+		invents: map[string]string{"request_id": "request_id"},
+	},
+	{
+		name: "keystore.pii_deletion_log", target: "state = 'completed'",
+		columns: []verdict{
+			proves("request_id requested_at approved_at destroyed_at evicted_at completed_at generation receipt due_on revision all_entities tenant_id subject_id basis reason requester_person "+
+				"approver_person ended_by end_reason state partitions scope preview classes results", verify.ErasureMismatch, verify.KeyStoreMismatch),
+			proves("erased_classes", verify.KeyStoreMismatch),
+			isHarmless("attempts last_error updated_at", isAttempt),
+		},
+		deleted: proves("", verify.ErasureMismatch, verify.KeyStoreMismatch), invented: proves("", verify.ErasureMismatch, verify.KeyStoreMismatch),
+		edits: map[string]string{"state": "'verified'", "partitions": "partitions || 1", "erased_classes": "'{0}'", "classes": `'[{"class":0,"erased":true}]'`},
+	},
+	{
+		name: "keystore.pii_deletion_steps", target: "state = 'approved'",
+		columns: []verdict{
+			proves("request_id revision state person", verify.ErasureMismatch),
+			isHarmless("done_at attempts", "people read it; the event has its own time"),
+		},
+		deleted: proves("", verify.ErasureMismatch), invented: proves("", verify.ErasureMismatch),
+		edits:   map[string]string{"revision": "revision + 100"},
+		invents: map[string]string{"request_id": "request_id", "revision": "revision + 100"},
+	},
+	{
+		name: "keystore.subject_fences", target: "partition_id = (SELECT l.partition_id FROM backbone.legal_entities l WHERE l.code = '_ADMIN')",
+		columns: []verdict{
+			proves("partition_id subject_id class request_id lifted_at", verify.KeyStoreMismatch),
+			isHarmless("fenced_at", "people read it"),
+		},
+		deleted:  proves("", verify.KeyStoreMismatch),
+		invented: isOpen("", "one of no request is found, one under the request of another person is not"),
+		edits:    map[string]string{"partition_id": "1", "class": "class, subject_id = 'contact:C-9'", "lifted_at": "now()"},
+	},
+	{
+		name: "keystore.tenant_keks",
+		columns: []verdict{
+			proves("tenant_id epoch kms_key_id state", verify.KeyEpochMismatch),
+			isHarmless("created_at activated_at drained_at deleting_at deleted_at", "people read it; the events have the times"),
+		},
+		deleted: proves("", verify.KeyEpochMismatch), invented: proves("", verify.KeyEpochMismatch),
+		edits:   map[string]string{"state": "'draining'"},
+		invents: map[string]string{"state": "'pending'"},
+	},
+	openTable("keystore.tenant_secrets", "a wrong one does not unwrap, which its users see; nothing compares which there are"),
 }
 
 func migrations(name string) table {
