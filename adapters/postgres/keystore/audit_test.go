@@ -25,6 +25,8 @@ func TestContradictions(t *testing.T) {
 		"fence lifted":       {`UPDATE keystore.subject_fences SET lifted_at = now()`, []ports.ContradictionKind{ports.FenceMissing}},
 		"fence moved":        {`UPDATE keystore.subject_fences SET subject_id = 'employee:E-9'`, []ports.ContradictionKind{ports.FenceMissing}},
 		"fence invented":     {`INSERT INTO keystore.subject_fences (fenced_at, request_id, partition_id, class, subject_id) VALUES (now(), gen_random_uuid(), 1, 0, 'employee:E-2')`, []ports.ContradictionKind{ports.FenceUnexplained}},
+		"fence copied":       {`INSERT INTO keystore.subject_fences (fenced_at, request_id, partition_id, class, subject_id) SELECT now(), f.request_id, 1, f.class, 'employee:E-2' FROM keystore.subject_fences f`, []ports.ContradictionKind{ports.FenceUnexplained}},
+		"destroyed beside":   {`INSERT INTO keystore.subject_fences (fenced_at, request_id, partition_id, class, subject_id) SELECT now(), f.request_id, 1, f.class, 'employee:E-2' FROM keystore.subject_fences f; UPDATE keystore.data_subjects SET state = 'destroyed', active_version = 0, destroyed_at = now() WHERE subject_id = 'employee:E-2'`, []ports.ContradictionKind{ports.FenceUnexplained, ports.DestroyedUnexplained}},
 		"classes":            {`UPDATE keystore.pii_deletion_log SET erased_classes = '{}'`, []ports.ContradictionKind{ports.ClassesDiffer}},
 		"destroyed by hand":  {`DELETE FROM keystore.data_subject_keys; UPDATE keystore.data_subjects SET state = 'destroyed', active_version = 0, destroyed_at = now()`, []ports.ContradictionKind{ports.DestroyedUnexplained}},
 		"version removed":    {`DELETE FROM keystore.data_subject_keys`, []ports.ContradictionKind{ports.KeyWithoutVersion}},

@@ -71,6 +71,7 @@ BEGIN
           WHERE f.partition_id = p.partition_id AND f.subject_id = l.subject_id AND f.class = c.class AND f.lifted_at IS NULL)
     UNION ALL
     -- A fence of no request or receipt, or of a request that has none, keeps a person's data out.
+    -- A receipt names no person; the request does, while its row exists.
     SELECT 'fence_unexplained', f.request_id::text
     FROM keystore.subject_fences f
     WHERE f.partition_id = ANY (for_partitions) AND f.lifted_at IS NULL
@@ -79,7 +80,8 @@ BEGIN
           WHERE l.request_id = f.request_id AND l.subject_id = f.subject_id AND f.partition_id = ANY (l.partitions) AND f.class = ANY (l.erased_classes)
             AND l.state IN ('fenced', 'destroyed', 'receipted', 'announced', 'evicted', 'rebuilt', 'verified', 'completed'))
       AND NOT EXISTS (
-          SELECT FROM named n WHERE n.request_id = f.request_id AND n.partition_id = f.partition_id AND n.class = f.class)
+          SELECT FROM named n WHERE n.request_id = f.request_id AND n.partition_id = f.partition_id AND n.class = f.class
+            AND NOT EXISTS (SELECT FROM keystore.pii_deletion_log o WHERE o.request_id = f.request_id AND o.subject_id <> f.subject_id))
     UNION ALL
     SELECT 'key_row_missing', l.receipt::text
     FROM keystore.pii_deletion_log l CROSS JOIN unnest(l.partitions) AS p (partition_id) CROSS JOIN unnest(l.erased_classes) AS c (class)
@@ -93,7 +95,8 @@ BEGIN
     WHERE d.partition_id = ANY (for_partitions) AND d.state = 'destroyed'
       AND NOT EXISTS (
           SELECT FROM keystore.subject_fences f JOIN named n ON n.request_id = f.request_id AND n.partition_id = f.partition_id AND n.class = f.class
-          WHERE f.partition_id = d.partition_id AND f.subject_id = d.subject_id AND f.class = d.class AND f.lifted_at IS NULL)
+          WHERE f.partition_id = d.partition_id AND f.subject_id = d.subject_id AND f.class = d.class AND f.lifted_at IS NULL
+            AND NOT EXISTS (SELECT FROM keystore.pii_deletion_log o WHERE o.request_id = f.request_id AND o.subject_id <> f.subject_id))
     UNION ALL
     SELECT 'key_without_version', d.key_ref::text
     FROM keystore.data_subjects d
