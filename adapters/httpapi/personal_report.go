@@ -8,6 +8,7 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/erpbackbone/backbone/application/disclosure"
+	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
@@ -29,12 +30,16 @@ var personalReportHandlers = handlers{
 
 const actionPersonalReport = "personal_data.report"
 
+// readWholeTenant is granted to those who answer for all legal entities.
+var readWholeTenant = actionAnywhere("access_log.read")
+
 // personalReport streams all that is stored about a person as JSON Lines, a page at a time.
 type personalReport struct {
 	server   *Server
 	ctx      context.Context // of the request
 	subject  shredding.Subject
 	entities []ports.LegalEntity
+	whole    bool // of the tenant: the caller is entitled to all of it and named no legal entity
 	overview disclosure.Overview
 
 	w                         http.ResponseWriter
@@ -61,6 +66,8 @@ func (s *Server) reportPersonalData(ctx context.Context, r *request) (any, error
 		x.entities = []ports.LegalEntity{le}
 	} else if x.entities, err = s.visibleLegalEntities(ctx); err != nil {
 		return nil, err
+	} else {
+		x.whole = len(current.principal.LegalEntities) == 0
 	}
 	within, cancel := context.WithTimeout(ctx, s.limits.Request)
 	defer cancel()
@@ -113,15 +120,17 @@ func (x *personalReport) writeAll() error {
 			return err
 		}
 	}
-	if err := x.writeAccesses(); err != nil {
-		return err
+	if x.whole {
+		if err := x.writeAccesses(); err != nil {
+			return err
+		}
 	}
 	return x.line("end", map[string]int{"events": x.events, "intents": x.intents, "accesses": x.accesses})
 }
 
 // page runs a step with the deadline of a request, after a look at the rights of the caller,
-// which the report may outlive.
-func (x *personalReport) page(step func(ctx context.Context) error) error {
+// which the report may outlive: the caller must still be allowed the action.
+func (x *personalReport) page(action tenancy.Action, step func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(x.ctx, x.server.limits.Request)
 	defer cancel()
 	connection := http.NewResponseController(x.w)
@@ -131,7 +140,7 @@ func (x *personalReport) page(step func(ctx context.Context) error) error {
 	p, err := x.server.config.Access.Authenticate(ctx, call.token)
 	if err == nil {
 		call.principal = p
-		err = x.server.config.Access.Authorize(ctx, p, actionAnywhere(actionPersonalReport))
+		err = x.server.config.Access.Authorize(ctx, p, action)
 	}
 	if err == nil {
 		err = step(ctx)
@@ -142,9 +151,14 @@ func (x *personalReport) page(step func(ctx context.Context) error) error {
 	return err
 }
 
+// actionIn is what a caller must be allowed for the records of a legal entity.
+func actionIn(le ports.LegalEntity) tenancy.Action {
+	return tenancy.Action{Name: actionPersonalReport, LegalEntity: le.Code}
+}
+
 func (x *personalReport) writeEvents(le ports.LegalEntity) error {
 	for after, more := event.Sequence(0), true; more; {
-		if err := x.page(func(ctx context.Context) error {
+		if err := x.page(actionIn(le), func(ctx context.Context) error {
 			found, err := x.server.config.PersonalReports.Events(ctx, le, x.subject, after)
 			if more = len(found) > 0; err != nil || !more {
 				return err
@@ -174,7 +188,7 @@ func (x *personalReport) writeEvents(le ports.LegalEntity) error {
 
 func (x *personalReport) writeIntents(le ports.LegalEntity) error {
 	for after, more := (event.ID{}), true; more; {
-		if err := x.page(func(ctx context.Context) error {
+		if err := x.page(actionIn(le), func(ctx context.Context) error {
 			ids, err := x.server.config.PersonalReports.Intents(ctx, le, x.subject, after)
 			more = len(ids) > 0
 			for _, id := range ids {
@@ -203,9 +217,10 @@ func (x *personalReport) writeIntents(le ports.LegalEntity) error {
 	return nil
 }
 
+// writeAccesses writes who read the person's data, in whichever legal entity.
 func (x *personalReport) writeAccesses() error {
 	for cursor, more := "", true; more; {
-		if err := x.page(func(ctx context.Context) error {
+		if err := x.page(readWholeTenant, func(ctx context.Context) error {
 			page, next, err := x.server.config.Disclosures.Search(ctx, callOf(ctx).principal, ports.AccessQuery{Subject: x.subject, Limit: defaultPage}, cursor)
 			cursor, more = next, next != ""
 			for _, a := range page {

@@ -79,6 +79,30 @@ func TestPersonalReport(t *testing.T) {
 	require.Equal(t, http.StatusForbidden, h.do(t, testRequest{method: "GET", path: "/api/personal-data/report?subject=person:P-1", token: "auditor"}).status)
 }
 
+// An officer of some legal entities does not learn who read the person's data in others, nor
+// does one who asks for one legal entity.
+func TestPersonalReport_OfSomeLegalEntities(t *testing.T) {
+	t.Parallel()
+	h := startReportAPI(t, nil)
+	for _, c := range []struct {
+		token, query     string
+		events, accesses int
+	}{
+		{"compliance", "", 2, 2},
+		{"compliance", "&legal_entity=USMF", 1, 0},
+		{"american_compliance", "", 1, 0},
+		{"american_compliance", "&legal_entity=USMF", 1, 0},
+	} {
+		a := h.do(t, testRequest{method: "GET", path: "/api/personal-data/report?subject=person:P-1" + c.query, token: c.token, header: map[string]string{"Access-Reason": "ticket 4711"}})
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+		require.Equal(t, c.events, strings.Count(string(a.body), `"kind":"event"`), c)
+		require.Equal(t, c.accesses, strings.Count(string(a.body), `"kind":"access"`), c)
+	}
+	require.Equal(t, http.StatusNotFound, h.do(t, testRequest{
+		method: "GET", path: "/api/personal-data/report?subject=person:P-1&legal_entity=DEMF", token: "american_compliance", header: map[string]string{"Access-Reason": "ticket 4711"},
+	}).status)
+}
+
 // A report that fails on the way ends with the problem and cannot be taken for complete.
 func TestPersonalReport_BreaksOff(t *testing.T) {
 	t.Parallel()
