@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -66,8 +67,13 @@ func (s *Server) reportPersonalData(ctx context.Context, r *request) (any, error
 		x.entities = []ports.LegalEntity{le}
 	} else if x.entities, err = s.visibleLegalEntities(ctx); err != nil {
 		return nil, err
-	} else {
-		x.whole = len(current.principal.LegalEntities) == 0
+	} else if x.whole = len(current.principal.LegalEntities) == 0; x.whole {
+		administrative, err := s.config.Access.LegalEntity(ctx, current.principal.TenantID, ports.AdministrativeCode) // has the name of the person
+		if err == nil {
+			x.entities = append(slices.Clip(x.entities), administrative)
+		} else if fault.KindOf(err) != fault.NotFound { // not found: nothing was recorded
+			return nil, err
+		}
 	}
 	within, cancel := context.WithTimeout(ctx, s.limits.Request)
 	defer cancel()
@@ -129,7 +135,7 @@ func (x *personalReport) writeAll() error {
 }
 
 // page runs a step with the deadline of a request, after a look at the rights of the caller,
-// which the report may outlive: the caller must still be allowed the action.
+// which the report may outlive: the caller must still be allowed reports, and the action.
 func (x *personalReport) page(action tenancy.Action, step func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(x.ctx, x.server.limits.Request)
 	defer cancel()
@@ -138,9 +144,11 @@ func (x *personalReport) page(action tenancy.Action, step func(ctx context.Conte
 	_ = connection.SetWriteDeadline(time.Now().Add(x.server.limits.Request + 30*time.Second))
 	call := callOf(x.ctx)
 	p, err := x.server.config.Access.Authenticate(ctx, call.token)
-	if err == nil {
-		call.principal = p
-		err = x.server.config.Access.Authorize(ctx, p, action)
+	for _, needed := range []tenancy.Action{actionAnywhere(actionPersonalReport), action} {
+		if err == nil {
+			call.principal = p
+			err = x.server.config.Access.Authorize(ctx, p, needed)
+		}
 	}
 	if err == nil {
 		err = step(ctx)
@@ -151,8 +159,12 @@ func (x *personalReport) page(action tenancy.Action, step func(ctx context.Conte
 	return err
 }
 
-// actionIn is what a caller must be allowed for the records of a legal entity.
+// actionIn is what a caller must be allowed for the records of a legal entity, or of the
+// administrative log.
 func actionIn(le ports.LegalEntity) tenancy.Action {
+	if le.IsAdministrative() {
+		return readWholeTenant
+	}
 	return tenancy.Action{Name: actionPersonalReport, LegalEntity: le.Code}
 }
 

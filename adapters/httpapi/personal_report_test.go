@@ -17,7 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// storedPerson is a person with one sealed event in each legal entity.
+// storedPerson is a person with one sealed event in each legal entity and in the administrative log.
 type storedPerson struct {
 	log  sealedLog
 	fail error // of the events of DEMF, which come first
@@ -66,11 +66,12 @@ func TestPersonalReport(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(string(a.body)), "\n")
 	require.Contains(t, lines[0], `{"kind":"report",`)
 	require.Equal(t, `{"kind":"hold","hold":{"id":"H-1","legal_entity":"USMF","placed_at":"0001-01-01T00:00:00Z"}}`, lines[1])
-	require.Equal(t, 2, strings.Count(string(a.body), `"text":"call <Ada>"`))
+	require.Contains(t, lines[0], `"legal_entities":["DEMF","USMF","_ADMIN"]`)
+	require.Equal(t, 3, strings.Count(string(a.body), `"text":"call <Ada>"`), "in two legal entities and the administrative log")
 	require.Contains(t, lines[len(lines)-2], `"kind":"report"`, "who read the person's data, this report included")
-	require.Equal(t, `{"kind":"end","accesses":2,"events":2,"intents":0}`, lines[len(lines)-1])
+	require.Equal(t, `{"kind":"end","accesses":3,"events":3,"intents":0}`, lines[len(lines)-1])
 	require.Equal(t, 1, strings.Count(string(report("&legal_entity=USMF").body), "call <Ada>"))
-	require.Len(t, h.accesses(t, "kind=report&subject=person:P-1&person=p-compliance"), 3)
+	require.Len(t, h.accesses(t, "kind=report&subject=person:P-1&person=p-compliance"), 4)
 
 	for query, status := range map[string]int{"?subject=Ada": http.StatusBadRequest, "": http.StatusBadRequest, "?subject=person:P-1": http.StatusBadRequest} {
 		require.Equal(t, status, h.do(t, testRequest{method: "GET", path: "/api/personal-data/report" + query, token: "compliance"}).status)
@@ -88,7 +89,7 @@ func TestPersonalReport_OfSomeLegalEntities(t *testing.T) {
 		token, query     string
 		events, accesses int
 	}{
-		{"compliance", "", 2, 2},
+		{"compliance", "", 3, 3},
 		{"compliance", "&legal_entity=USMF", 1, 0},
 		{"american_compliance", "", 1, 0},
 		{"american_compliance", "&legal_entity=USMF", 1, 0},
