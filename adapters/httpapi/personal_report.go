@@ -3,11 +3,13 @@ package httpapi
 import (
 	"context"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/labstack/echo/v4"
 
 	"github.com/erpbackbone/backbone/application/disclosure"
+	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
@@ -29,12 +31,16 @@ var personalReportHandlers = handlers{
 
 const actionPersonalReport = "personal_data.report"
 
+// readWholeTenant is granted to those who answer for all legal entities.
+var readWholeTenant = actionAnywhere("access_log.read")
+
 // personalReport streams all that is stored about a person as JSON Lines, a page at a time.
 type personalReport struct {
 	server   *Server
 	ctx      context.Context // of the request
 	subject  shredding.Subject
 	entities []ports.LegalEntity
+	whole    bool // of the tenant: the caller is entitled to all of it and named no legal entity
 	overview disclosure.Overview
 
 	w                         http.ResponseWriter
@@ -61,6 +67,13 @@ func (s *Server) reportPersonalData(ctx context.Context, r *request) (any, error
 		x.entities = []ports.LegalEntity{le}
 	} else if x.entities, err = s.visibleLegalEntities(ctx); err != nil {
 		return nil, err
+	} else if x.whole = len(current.principal.LegalEntities) == 0; x.whole {
+		administrative, err := s.config.Access.LegalEntity(ctx, current.principal.TenantID, ports.AdministrativeCode) // has the name of the person
+		if err == nil {
+			x.entities = append(slices.Clip(x.entities), administrative)
+		} else if fault.KindOf(err) != fault.NotFound { // not found: nothing was recorded
+			return nil, err
+		}
 	}
 	within, cancel := context.WithTimeout(ctx, s.limits.Request)
 	defer cancel()
@@ -113,15 +126,17 @@ func (x *personalReport) writeAll() error {
 			return err
 		}
 	}
-	if err := x.writeAccesses(); err != nil {
-		return err
+	if x.whole {
+		if err := x.writeAccesses(); err != nil {
+			return err
+		}
 	}
 	return x.line("end", map[string]int{"events": x.events, "intents": x.intents, "accesses": x.accesses})
 }
 
 // page runs a step with the deadline of a request, after a look at the rights of the caller,
-// which the report may outlive.
-func (x *personalReport) page(step func(ctx context.Context) error) error {
+// which the report may outlive: the caller must still be allowed reports, and the action.
+func (x *personalReport) page(action tenancy.Action, step func(ctx context.Context) error) error {
 	ctx, cancel := context.WithTimeout(x.ctx, x.server.limits.Request)
 	defer cancel()
 	connection := http.NewResponseController(x.w)
@@ -129,9 +144,11 @@ func (x *personalReport) page(step func(ctx context.Context) error) error {
 	_ = connection.SetWriteDeadline(time.Now().Add(x.server.limits.Request + 30*time.Second))
 	call := callOf(x.ctx)
 	p, err := x.server.config.Access.Authenticate(ctx, call.token)
-	if err == nil {
-		call.principal = p
-		err = x.server.config.Access.Authorize(ctx, p, actionAnywhere(actionPersonalReport))
+	for _, needed := range []tenancy.Action{actionAnywhere(actionPersonalReport), action} {
+		if err == nil {
+			call.principal = p
+			err = x.server.config.Access.Authorize(ctx, p, needed)
+		}
 	}
 	if err == nil {
 		err = step(ctx)
@@ -142,9 +159,18 @@ func (x *personalReport) page(step func(ctx context.Context) error) error {
 	return err
 }
 
+// actionIn is what a caller must be allowed for the records of a legal entity, or of the
+// administrative log.
+func actionIn(le ports.LegalEntity) tenancy.Action {
+	if le.IsAdministrative() {
+		return readWholeTenant
+	}
+	return tenancy.Action{Name: actionPersonalReport, LegalEntity: le.Code}
+}
+
 func (x *personalReport) writeEvents(le ports.LegalEntity) error {
 	for after, more := event.Sequence(0), true; more; {
-		if err := x.page(func(ctx context.Context) error {
+		if err := x.page(actionIn(le), func(ctx context.Context) error {
 			found, err := x.server.config.PersonalReports.Events(ctx, le, x.subject, after)
 			if more = len(found) > 0; err != nil || !more {
 				return err
@@ -174,7 +200,7 @@ func (x *personalReport) writeEvents(le ports.LegalEntity) error {
 
 func (x *personalReport) writeIntents(le ports.LegalEntity) error {
 	for after, more := (event.ID{}), true; more; {
-		if err := x.page(func(ctx context.Context) error {
+		if err := x.page(actionIn(le), func(ctx context.Context) error {
 			ids, err := x.server.config.PersonalReports.Intents(ctx, le, x.subject, after)
 			more = len(ids) > 0
 			for _, id := range ids {
@@ -203,9 +229,10 @@ func (x *personalReport) writeIntents(le ports.LegalEntity) error {
 	return nil
 }
 
+// writeAccesses writes who read the person's data, in whichever legal entity.
 func (x *personalReport) writeAccesses() error {
 	for cursor, more := "", true; more; {
-		if err := x.page(func(ctx context.Context) error {
+		if err := x.page(readWholeTenant, func(ctx context.Context) error {
 			page, next, err := x.server.config.Disclosures.Search(ctx, callOf(ctx).principal, ports.AccessQuery{Subject: x.subject, Limit: defaultPage}, cursor)
 			cursor, more = next, next != ""
 			for _, a := range page {

@@ -17,7 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// storedPerson is a person with one sealed event in each legal entity.
+// storedPerson is a person with one sealed event in each legal entity and in the administrative log.
 type storedPerson struct {
 	log  sealedLog
 	fail error // of the events of DEMF, which come first
@@ -66,17 +66,42 @@ func TestPersonalReport(t *testing.T) {
 	lines := strings.Split(strings.TrimSpace(string(a.body)), "\n")
 	require.Contains(t, lines[0], `{"kind":"report",`)
 	require.Equal(t, `{"kind":"hold","hold":{"id":"H-1","legal_entity":"USMF","placed_at":"0001-01-01T00:00:00Z"}}`, lines[1])
-	require.Equal(t, 2, strings.Count(string(a.body), `"text":"call <Ada>"`))
+	require.Contains(t, lines[0], `"legal_entities":["DEMF","USMF","_ADMIN"]`)
+	require.Equal(t, 3, strings.Count(string(a.body), `"text":"call <Ada>"`), "in two legal entities and the administrative log")
 	require.Contains(t, lines[len(lines)-2], `"kind":"report"`, "who read the person's data, this report included")
-	require.Equal(t, `{"kind":"end","accesses":2,"events":2,"intents":0}`, lines[len(lines)-1])
+	require.Equal(t, `{"kind":"end","accesses":3,"events":3,"intents":0}`, lines[len(lines)-1])
 	require.Equal(t, 1, strings.Count(string(report("&legal_entity=USMF").body), "call <Ada>"))
-	require.Len(t, h.accesses(t, "kind=report&subject=person:P-1&person=p-compliance"), 3)
+	require.Len(t, h.accesses(t, "kind=report&subject=person:P-1&person=p-compliance"), 4)
 
 	for query, status := range map[string]int{"?subject=Ada": http.StatusBadRequest, "": http.StatusBadRequest, "?subject=person:P-1": http.StatusBadRequest} {
 		require.Equal(t, status, h.do(t, testRequest{method: "GET", path: "/api/personal-data/report" + query, token: "compliance"}).status)
 	}
 	require.Equal(t, http.StatusNotFound, report("&legal_entity=NONE").status)
 	require.Equal(t, http.StatusForbidden, h.do(t, testRequest{method: "GET", path: "/api/personal-data/report?subject=person:P-1", token: "auditor"}).status)
+}
+
+// An officer of some legal entities does not learn who read the person's data in others, nor
+// does one who asks for one legal entity.
+func TestPersonalReport_OfSomeLegalEntities(t *testing.T) {
+	t.Parallel()
+	h := startReportAPI(t, nil)
+	for _, c := range []struct {
+		token, query     string
+		events, accesses int
+	}{
+		{"compliance", "", 3, 3},
+		{"compliance", "&legal_entity=USMF", 1, 0},
+		{"american_compliance", "", 1, 0},
+		{"american_compliance", "&legal_entity=USMF", 1, 0},
+	} {
+		a := h.do(t, testRequest{method: "GET", path: "/api/personal-data/report?subject=person:P-1" + c.query, token: c.token, header: map[string]string{"Access-Reason": "ticket 4711"}})
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+		require.Equal(t, c.events, strings.Count(string(a.body), `"kind":"event"`), c)
+		require.Equal(t, c.accesses, strings.Count(string(a.body), `"kind":"access"`), c)
+	}
+	require.Equal(t, http.StatusNotFound, h.do(t, testRequest{
+		method: "GET", path: "/api/personal-data/report?subject=person:P-1&legal_entity=DEMF", token: "american_compliance", header: map[string]string{"Access-Reason": "ticket 4711"},
+	}).status)
 }
 
 // A report that fails on the way ends with the problem and cannot be taken for complete.

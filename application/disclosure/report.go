@@ -53,7 +53,7 @@ type Overview struct {
 	Copies   []CopiesOfPerson
 }
 
-// ErasureOfPerson is a request to erase the person.
+// ErasureOfPerson is a request to erase the person in at least one of the legal entities.
 type ErasureOfPerson struct {
 	ID          string    `json:"id"`
 	Status      string    `json:"status"`
@@ -144,8 +144,9 @@ func (r *Reports) findErasures(ctx context.Context, tenantID string, subject shr
 	if err != nil {
 		return err
 	}
+	isSelected := func(p event.PartitionID) bool { return codes[p] != "" }
 	for _, e := range all {
-		if e.Subject == subject {
+		if e.Subject == subject && slices.ContainsFunc(e.Partitions, isSelected) {
 			o.Erasures = append(o.Erasures, ErasureOfPerson{ID: e.ID.String(), Status: string(e.State), RequestedAt: e.RequestedAt, DestroyedAt: e.DestroyedAt})
 		}
 	}

@@ -17,7 +17,10 @@ import (
 )
 
 // personalStore is what there is about one person.
-type personalStore struct{ ports.PersonalRecords }
+type personalStore struct {
+	ports.PersonalRecords
+	entity ports.LegalEntity
+}
 
 func (personalStore) CountPersonalRecords(_ context.Context, _ event.PartitionID, s shredding.Subject) ([]ports.PersonalCount, error) {
 	return []ports.PersonalCount{
@@ -42,8 +45,12 @@ func (personalStore) CountCopies(_ context.Context, name string, _ event.Partiti
 	return map[string]int64{"hr.staff": 2}[name], nil
 }
 
-func (personalStore) Erasures(context.Context, string, []shredding.ErasureState, int) ([]ports.ErasureRequest, error) {
-	return []ports.ErasureRequest{{ID: event.ID{1}, Subject: "employee:E-1", State: shredding.ErasureCompleted, RequestedAt: start, DestroyedAt: start}, {ID: event.ID{2}, Subject: "employee:E-2"}}, nil
+func (s personalStore) Erasures(context.Context, string, []shredding.ErasureState, int) ([]ports.ErasureRequest, error) {
+	here := []event.PartitionID{s.entity.Partition, 999}
+	return []ports.ErasureRequest{
+		{ID: event.ID{1}, Subject: "employee:E-1", Partitions: here, State: shredding.ErasureCompleted, RequestedAt: start, DestroyedAt: start},
+		{ID: event.ID{2}, Subject: "employee:E-2", Partitions: here}, {ID: event.ID{5}, Subject: "employee:E-1", Partitions: []event.PartitionID{999}},
+	}, nil
 }
 
 func (personalStore) Holds(context.Context, string, shredding.Subject, event.Date) ([]ports.LegalHold, error) {
@@ -52,7 +59,7 @@ func (personalStore) Holds(context.Context, string, shredding.Subject, event.Dat
 }
 
 func newReports(f *fixture) *disclosure.Reports {
-	s := personalStore{}
+	s := personalStore{entity: f.entity}
 	return disclosure.NewReports(disclosure.ReportsConfig{Service: f.service, Records: s, Types: s, Copies: s, Erasures: s})
 }
 

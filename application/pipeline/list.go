@@ -54,8 +54,8 @@ type List struct {
 }
 
 const (
-	listPage = 500   // rows that one query of a list reads
-	listScan = 5_000 // rows that one page looks at, over all legal entities
+	listPage = 500   // rows that one query of a list reads at most
+	listScan = 5_000 // rows that one page looks at, over all legal entities; with more of these, one row of each
 )
 
 // List reads a page of the intents that the caller of ctx sees. It looks at a bounded number
@@ -83,17 +83,20 @@ func (s *Service) List(ctx context.Context, r ListRequest) (List, error) {
 		}
 		q.goOnFrom(id)
 	}
-	w := listWalk{service: s, request: r, sight: sight, scan: max(listPage, listScan/max(1, len(r.LegalEntities)))}
-	for _, le := range r.LegalEntities {
+	w := listWalk{service: s, request: r, sight: sight}
+	left := listScan
+	for i, le := range r.LegalEntities {
 		q.Partition = le.Partition
-		if err := w.read(ctx, q); err != nil {
+		scanned, err := w.read(ctx, q, max(1, left/(len(r.LegalEntities)-i)))
+		if err != nil {
 			return List{}, err
 		}
+		left -= scanned
+		w.trim()
 	}
-	found, end := w.page()
-	out := List{Intents: found}
-	if end != (event.ID{}) {
-		out.NextCursor = s.Cursors.SealText(r.TenantID, digest, end.String())
+	out := List{Intents: w.found}
+	if w.end != (event.ID{}) {
+		out.NextCursor = s.Cursors.SealText(r.TenantID, digest, w.end.String())
 	}
 	for i := range out.Intents {
 		in := &out.Intents[i]
@@ -124,7 +127,7 @@ func (r *ListRequest) digest() ([]byte, error) {
 // bounds are the ids between which the times of submission lie: an id begins with the
 // millisecond of its intent's submission.
 func (r *ListRequest) bounds(now time.Time) listQuery {
-	q := listQuery{ports.IntentQuery{Direction: r.Direction, Status: r.Filter.Status, Limit: listPage}}
+	q := listQuery{ports.IntentQuery{Direction: r.Direction, Status: r.Filter.Status}}
 	if q.Status == intent.Executed {
 		q.Status = "" // these are most of the rows, and the filter leaves the others out
 	}
@@ -169,22 +172,37 @@ func (q *listQuery) goOnFrom(id event.ID) {
 	}
 }
 
-// listWalk reads the legal entities of one page.
+// endBefore leaves out what follows the id in the order of the list, and the id itself.
+func (q *listQuery) endBefore(id event.ID) {
+	switch {
+	case q.Direction == ports.Backward && id.Compare(q.After) > 0:
+		q.After = id
+	case q.Direction == ports.Forward && (q.Before == event.ID{} || id.Compare(q.Before) < 0):
+		q.Before = id
+	}
+}
+
+// listWalk reads the legal entities of one page, one after another.
 type listWalk struct {
 	service *Service
 	request ListRequest
 	sight   module.Sight
-	scan    int // rows of one legal entity
-	found   []intent.Intent
-	end     event.ID // rows after it may not have been looked at; zero: all have been
+	found   []intent.Intent // in the order of the list after trim
+	end     event.ID        // rows after it may not have been looked at; zero: all have been
 }
 
-func (w *listWalk) read(ctx context.Context, q listQuery) error {
-	for found, scanned := 0, 0; ; {
+// read looks at rows of one legal entity, as many as share at most.
+func (w *listWalk) read(ctx context.Context, q listQuery, share int) (scanned int, err error) {
+	if w.end != (event.ID{}) {
+		q.endBefore(w.end)
+	}
+	q.Limit = min(share, listPage, w.request.Limit+1)
+	for found := 0; ; {
 		rows, err := w.service.Intents.ListIntents(ctx, q.IntentQuery)
 		if err != nil {
-			return err
+			return scanned, err
 		}
+		scanned += len(rows)
 		for i := range rows {
 			if !w.matches(&rows[i]) {
 				continue
@@ -192,18 +210,19 @@ func (w *listWalk) read(ctx context.Context, q listQuery) error {
 			w.found = append(w.found, rows[i])
 			if found++; found > w.request.Limit {
 				w.stopAt(rows[i].ID)
-				return nil
+				return scanned, nil
 			}
 		}
-		if len(rows) < listPage {
-			return nil
+		if len(rows) < q.Limit {
+			return scanned, nil
 		}
 		last := rows[len(rows)-1].ID
-		if scanned += len(rows); scanned >= w.scan {
+		if scanned == share {
 			w.stopAt(last)
-			return nil
+			return scanned, nil
 		}
 		q.goOnFrom(last)
+		q.Limit = min(share-scanned, listPage)
 	}
 }
 
@@ -221,8 +240,8 @@ func (w *listWalk) compare(a, b event.ID) int {
 	return a.Compare(b)
 }
 
-// page returns what was found in the order of the list, and where the next page begins.
-func (w *listWalk) page() ([]intent.Intent, event.ID) {
+// trim sorts what was found, and keeps what belongs to the page as far as it is read.
+func (w *listWalk) trim() {
 	slices.SortFunc(w.found, func(a, b intent.Intent) int {
 		return cmp.Or(w.compare(a.ID, b.ID), cmp.Compare(a.Partition, b.Partition))
 	})
@@ -232,7 +251,6 @@ func (w *listWalk) page() ([]intent.Intent, event.ID) {
 	if n := w.request.Limit; len(w.found) > n {
 		w.found, w.end = w.found[:n], w.found[n-1].ID
 	}
-	return w.found, w.end
 }
 
 func (w *listWalk) matches(in *intent.Intent) bool {

@@ -2,6 +2,8 @@ package pipeline_test
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"testing"
 	"time"
 
@@ -125,6 +127,68 @@ func TestList_BoundedScan(t *testing.T) {
 	require.Len(t, page.Intents, 1)
 	require.Equal(t, last.IntentID, page.Intents[0].ID)
 	require.Empty(t, page.NextCursor)
+}
+
+// countedIntents counts the rows that are read.
+type countedIntents struct {
+	ports.IntentReader
+	rows int
+}
+
+func (c *countedIntents) ListIntents(ctx context.Context, q ports.IntentQuery) ([]intent.Intent, error) {
+	found, err := c.IntentReader.ListIntents(ctx, q)
+	c.rows += len(found)
+	return found, err
+}
+
+// A page over many legal entities shares one number of rows among them, and pages miss nothing.
+func TestList_ManyLegalEntities(t *testing.T) {
+	t.Parallel()
+	b := newFixtureWith(t, loanModule{})
+	const (
+		entities = 300
+		rounds   = 20 // intents of each, submitted in turn
+	)
+	stored := testkit.Must(b.service.Intents.Intent(t.Context(), b.entity.Partition, testkit.Must(b.service.Submit(t.Context(), cashier, b.giveLoan(1))).IntentID))
+	var all []ports.LegalEntity
+	for i := range entities {
+		le, err := b.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: fmt.Sprintf("E%d", i), Name: "E", TimeZone: "UTC", Status: "active"})
+		require.NoError(t, err)
+		all = append(all, le)
+	}
+	var want []event.ID
+	for range rounds {
+		for _, le := range all {
+			in := stored
+			in.ID, in.Partition = b.service.IDs.NewID(time.Now()), le.Partition
+			_, err := b.store.Appender.Append(t.Context(), testkit.WriteIntent(ports.IntentWrite{Intent: in}))
+			require.NoError(t, err)
+			want = append(want, in.ID)
+		}
+	}
+	counted := &countedIntents{IntentReader: b.service.Intents}
+	b.service.Intents = counted
+	slices.SortFunc(want, event.ID.Compare)
+	for _, direction := range []ports.Direction{ports.Forward, ports.Backward} {
+		r := pipeline.ListRequest{TenantID: "acme", LegalEntities: all, Limit: 100, Direction: direction}
+		var got []event.ID
+		for more := true; more; more = r.Cursor != "" {
+			counted.rows = 0
+			page := testkit.Must(b.service.List(t.Context(), r))
+			require.LessOrEqual(t, counted.rows, 5_000)
+			for _, in := range page.Intents {
+				got = append(got, in.ID)
+			}
+			r.Cursor = page.NextCursor
+		}
+		require.Equal(t, want, got)
+		slices.Reverse(want)
+	}
+	counted.rows = 0
+	page := testkit.Must(b.service.List(t.Context(), pipeline.ListRequest{TenantID: "acme", LegalEntities: all, Limit: 100, Filter: pipeline.ListFilter{Actor: "p-rare"}}))
+	require.Empty(t, page.Intents)
+	require.NotEmpty(t, page.NextCursor)
+	require.LessOrEqual(t, counted.rows, 5_000)
 }
 
 // A service sees intents of its modules only.

@@ -107,19 +107,23 @@ func (s *Service) Recover(ctx context.Context, tenantID string) error {
 				err = s.config.Store.DeleteSubscription(ctx, r.UID)
 			}
 		case row == nil:
-			err = s.restore(ctx, r)
+			err = s.restore(ctx, tenantID, r.ID)
 		case row.UID == r.UID && row.Revision < r.Revision:
 			_, err = s.write(ctx, &r.Subscription, false)
 		}
-		if err != nil {
+		if err != nil && fault.KindOf(err) != fault.NotFound { // not found: deleted since the records were read
 			return err
 		}
 	}
 	return nil
 }
 
-// restore creates the row of a subscription whose creation was cut off.
-func (s *Service) restore(ctx context.Context, r *ports.SubscriptionRecord) error {
+// restore creates the row of a subscription whose creation was cut off, if it is not deleted.
+func (s *Service) restore(ctx context.Context, tenantID, id string) error {
+	r, err := s.config.Decisions.Subscription(ctx, tenantID, id)
+	if err != nil || r.Deleted {
+		return err
+	}
 	owner, err := s.config.Access.Owner(ctx, r.TenantID, r.Owner)
 	if err != nil && fault.KindOf(err) != fault.NotFound {
 		return err
@@ -134,6 +138,23 @@ func (s *Service) restore(ctx context.Context, r *ports.SubscriptionRecord) erro
 	if err != nil {
 		return err
 	}
-	_, _, err = s.config.Store.CreateSubscription(ctx, r.Subscription, cursors, 0)
+	_, _, err = s.insert(ctx, r.Subscription, cursors, 0)
 	return err
+}
+
+// insert creates the row of a recorded creation. A deletion that was recorded in between has found
+// no row to delete, so this row goes again: fault subscription.not_found.
+func (s *Service) insert(ctx context.Context, sub subscription.Subscription, cursors []ports.DeliveryCursor, maxPerTenant int) (made subscription.Subscription, created bool, err error) {
+	made, created, err = s.config.Store.CreateSubscription(ctx, sub, cursors, maxPerTenant)
+	if err != nil || !created {
+		return made, created, err
+	}
+	record, err := s.config.Decisions.Subscription(ctx, sub.TenantID, sub.ID)
+	if err != nil || !record.Deleted && record.UID == sub.UID {
+		return made, true, err
+	}
+	if err := s.config.Store.DeleteSubscription(ctx, sub.UID); err != nil {
+		return made, true, err
+	}
+	return made, false, notFound()
 }

@@ -279,7 +279,7 @@ func (s *Service) create(ctx context.Context, p ports.Principal, sub subscriptio
 		if _, _, err := requireSameDefinition(record.Subscription, sub); err != nil {
 			return sub, false, err
 		}
-		made, _, err := s.config.Store.CreateSubscription(ctx, record.Subscription, cursors, 0)
+		made, _, err := s.insert(ctx, record.Subscription, cursors, 0)
 		return made, false, err
 	}
 	all, err := s.config.Store.Subscriptions(ctx, sub.TenantID)
@@ -296,7 +296,7 @@ func (s *Service) create(ctx context.Context, p ports.Principal, sub subscriptio
 		}
 		return s.create(ctx, p, sub, cursors) // another request has created or deleted it in between
 	}
-	made, created, err = s.config.Store.CreateSubscription(ctx, sub, cursors, s.config.MaxPerTenant)
+	made, created, err = s.insert(ctx, sub, cursors, s.config.MaxPerTenant)
 	if err != nil {
 		if fault.CodeOf(err) != "subscription.too_many" {
 			return sub, false, err

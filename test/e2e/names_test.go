@@ -40,6 +40,19 @@ func TestNamesOfPersons(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, 200, stored.status, string(stored.body))
 	require.NotContains(t, string(stored.body), "Nadia", "an auditor reads no personal values of events")
+	report := func() string {
+		t.Helper()
+		a, err := officer.do("GET", "/api/personal-data/report?subject=person:p-nadia", "", "Access-Reason", "request of the person")
+		require.NoError(t, err)
+		require.Equal(t, 200, a.status, string(a.body))
+		require.Len(t, reportLines(t, string(a.body))["event"], 1)
+		return string(a.body)
+	}
+	require.Contains(t, report(), "Nadia Approver")
+	inFrance, err := officer.do("GET", "/api/personal-data/report?subject=person:p-nadia&legal_entity=FRMF", "", "Access-Reason", "request of the person")
+	require.NoError(t, err)
+	require.Equal(t, 200, inFrance.status, string(inFrance.body))
+	require.Empty(t, reportLines(t, string(inFrance.body))["event"])
 
 	var request struct {
 		ID            string   `json:"id"`
@@ -54,6 +67,7 @@ func TestNamesOfPersons(t *testing.T) {
 		return request.Status == "completed"
 	}, "the erasure is completed")
 	testkit.Eventually(t, endTime, func() bool { return nameFor(auditor) == "" }, "the name is gone")
+	require.NotContains(t, report(), "Nadia")
 	require.NoError(t, anonymous.as(made.Token).want(200, nil, "GET", "/api/event-types", ""), "access does not depend on the name")
 	require.NoError(t, admin.want(410, nil, "POST", "/api/admin/principals", `{"person_id":"p-nadia","name":"Nadia Approver","kind":"person","renew":true}`))
 	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/principals", `{"person_id":"p-nadia","kind":"person","renew":true}`))

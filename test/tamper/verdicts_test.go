@@ -175,7 +175,7 @@ var verdicts = []table{
 		edits: map[string]string{"partition_id": "1"},
 	},
 	{
-		name:    "backbone.idempotency_keys",
+		name: "backbone.idempotency_keys",
 		columns: []verdict{
 			proves("first_sequence expires_at partition_id event_count intent_id key fingerprint", verify.RequestMismatch),
 			isHarmless("bound", "its constraint allows only rows from before events bound them, which expire, to say so"),

@@ -38,6 +38,7 @@ type customFixture struct {
 	clock   *testkit.Clock
 	ids     *system.IDs
 	service *custom.Service
+	config  custom.Config // of the service
 
 	decisions *administration.Projections
 }
@@ -57,12 +58,13 @@ func newCustomFixture(t *testing.T) *customFixture {
 	g.decisions = testkit.Must(conformance.NewAdministrativeLog(g.clock)).Projections()
 	limits := untimedLimits()
 	limits.Steps, limits.Work, limits.OutputBytes = 100_000, 8<<20, projection.MaxState+1024
-	g.service = testkit.Must(custom.New(custom.Config{
+	g.config = custom.Config{
 		Compiler: jq.NewWithLimits(limits), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Decisions: g.decisions, Entities: g.store.Directory, Events: g.store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits},
 		Await: func(context.Context, string, int, event.PartitionID, event.Sequence) (event.Sequence, error) {
 			return 0, nil
 		},
-	}))
+	}
+	g.service = testkit.Must(custom.New(g.config))
 	return g
 }
 

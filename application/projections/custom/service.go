@@ -286,19 +286,43 @@ func (s *Service) Recover(ctx context.Context, tenantID string) error {
 	}
 	for _, r := range records {
 		_, err := findActive(all, tenantID, r.Name)
-		missing := err != nil
-		err = nil
-		switch {
-		case r.Exists() && missing:
-			err = s.restore(ctx, tenantID, r)
-		case r.Removed && !missing:
-			err = s.end(ctx, tenantID, r.Name, "recovery")
-		}
-		if err != nil {
-			return err
+		if missing := err != nil; missing && r.Exists() || !missing && r.Removed {
+			if err := s.settle(ctx, tenantID, r.Name); err != nil {
+				return err
+			}
 		}
 	}
 	return nil
+}
+
+// settleTries is how often a node looks whether the register agrees with a record while other
+// nodes change both.
+const settleTries = 5
+
+// settle creates or ends a projection as its newest record says. It looks again afterwards, because
+// another node may have recorded the opposite in between and found nothing to do.
+func (s *Service) settle(ctx context.Context, tenantID, name string) error {
+	for try := 1; ; try++ {
+		r, err := s.config.Decisions.Projection(ctx, tenantID, name)
+		if err != nil {
+			return err
+		}
+		_, _, err = s.Find(ctx, tenantID, name)
+		missing := fault.KindOf(err) == fault.NotFound && err != nil
+		switch {
+		case err != nil && !missing && fault.CodeOf(err) != projection.CodeUnreadable:
+			return err
+		case r.Exists() && missing:
+			err = s.restore(ctx, tenantID, r)
+		case r.Removed && !missing:
+			err = s.end(ctx, tenantID, name, "recovery")
+		default:
+			return nil
+		}
+		if try == settleTries {
+			return err
+		}
+	}
 }
 
 // restore adds the projection whose creation was cut off.
