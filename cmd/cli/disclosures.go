@@ -27,7 +27,7 @@ func accessLogCommand() *cobra.Command {
 	f.StringVar(&query.Person, "person", "", "only what this person or service read")
 	f.StringVar(&query.Subject, "subject", "", "only reads about this person, as type:id")
 	f.StringVar(&query.Class, "class", "", "only values of this class, such as contact")
-	f.StringVar(&query.Kind, "kind", "", "personal_data, export, verification, report or search")
+	f.StringVar(&query.Kind, "kind", "", "personal_data, export or report")
 	f.StringVar(&query.From, "from", "", "read then or later, a date or RFC 3339 time")
 	f.StringVar(&query.To, "to", "", "read then or earlier, a date or RFC 3339 time")
 	f.IntVar(&query.Limit, "limit", 100, "at most so many")

@@ -21,13 +21,11 @@ type Kind string
 const (
 	PersonalData Kind = "personal_data" // personal values, in clear
 	Export       Kind = "export"        // events, as a file
-	Verification Kind = "verification"  // a log, to verify it
 	Report       Kind = "report"        // all that is stored about a person
-	Search       Kind = "search"        // for a person, by personal data
 )
 
 // Kinds lists the kinds.
-func Kinds() []Kind { return []Kind{PersonalData, Export, Verification, Report, Search} }
+func Kinds() []Kind { return []Kind{PersonalData, Export, Report} }
 
 // Valid reports whether there is such a kind.
 func (k Kind) Valid() bool { return slices.Contains(Kinds(), k) }

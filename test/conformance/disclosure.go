@@ -92,7 +92,7 @@ func RunAccessLog(t *testing.T, h AccessLogHarness) {
 	require.Zero(t, deleted)
 	h.Age(t, 8*24*time.Hour)
 	require.NoError(t, h.Accesses.AddAccesses(ctx, log, first[:0]))
-	require.NoError(t, h.Accesses.AddAccesses(ctx, log, []disclosure.Access{access("p-4", "", "", disclosure.Verification)}))
+	require.NoError(t, h.Accesses.AddAccesses(ctx, log, []disclosure.Access{access("p-4", "", "", disclosure.Report)}))
 	oldest, err = h.Accesses.OldestAccess(ctx, log)
 	require.NoError(t, err)
 	require.Equal(t, all()[0].At, oldest)

@@ -13,8 +13,8 @@ type Access struct {
 	Class string `json:"class,omitempty,omitzero"`
 	ID    string `json:"id"`
 
-	// Kind personal_data: values in clear; export: events as a file; verification: of a log; report: all that is stored about a
-	// person; search: for a person, by personal data.
+	// Kind personal_data: values in clear; export: events as a file; report: all that is stored about a person. Who verified a log
+	// is in the administrative log, see `/api/verifications`.
 	Kind AccessKind `json:"kind"`
 
 	// LegalEntity Absent: several.
@@ -42,8 +42,8 @@ type Access struct {
 	Values int `json:"values,omitempty,omitzero"`
 }
 
-// AccessKind personal_data: values in clear; export: events as a file; verification: of a log; report: all that is stored about a
-// person; search: for a person, by personal data.
+// AccessKind personal_data: values in clear; export: events as a file; report: all that is stored about a person. Who verified a log
+// is in the administrative log, see `/api/verifications`.
 type AccessKind = string
 
 // AccessList defines model for AccessList.
