@@ -60,7 +60,7 @@ func TestAccessLog_OpenedPersonalData(t *testing.T) {
 		}, newest)
 	}
 	require.Len(t, h.accesses(t, "person=p-ap_clerk&subject=person:P-1&class=contact&kind=personal_data&from=2020-01-01&to=2999-12-31"), 1)
-	for _, query := range []string{"person=p-nobody", "subject=person:P-2", "class=bank", "kind=export", "to=2020-01-01"} {
+	for _, query := range []string{"person=p-unknown", "subject=person:P-2", "class=bank", "kind=export", "to=2020-01-01"} {
 		require.Empty(t, h.accesses(t, query), query)
 	}
 }
