@@ -25,18 +25,12 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 var start = time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
 
 const logName = "ledger.example.org"
-
-type writer struct{ appends *eventappend.Service }
-
-func (w writer) Write(ctx context.Context, b administration.Write) error {
-	_, _, err := w.appends.Append(ctx, eventappend.Request{LegalEntity: b.Log, Actor: b.Actor, PersonID: b.Actor.ID, Drafts: b.Drafts, Streams: b.Streams})
-	return err
-}
 
 // formerDirectory lists principals of an earlier release.
 type formerDirectory []ports.Principal
@@ -68,7 +62,7 @@ type fixture struct {
 	store  *memory.Database
 	clock  *testkit.Clock
 	former formerDirectory
-	writer writer
+	writer typestest.Writer
 	chains *chains
 	policy *administration.Policy // of the nodes; nil: none
 }
@@ -82,7 +76,7 @@ func newFixture(t *testing.T) *fixture {
 	types := registry.New(administration.NewEventTypes(f.store.Registry), schemas, nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
 	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
-	f.writer = writer{eventappend.NewService(eventappend.Config{
+	f.writer = typestest.Writer{Appends: eventappend.NewService(eventappend.Config{
 		Preparer: preparer, Appender: f.store.Appender, Events: f.store.Events, Idempotency: f.store.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour,
 	})}
 	f.chains = &chains{Audit: f.store.Audit}

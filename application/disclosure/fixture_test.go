@@ -24,18 +24,12 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 var start = time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
 
 const retention = 90 * 24 * time.Hour
-
-type writer struct{ appends *eventappend.Service }
-
-func (w writer) Write(ctx context.Context, b administration.Write) error {
-	_, _, err := w.appends.Append(ctx, eventappend.Request{LegalEntity: b.Log, Actor: b.Actor, PersonID: b.Actor.ID, Drafts: b.Drafts, Streams: b.Streams})
-	return err
-}
 
 // noFormerPrincipals is the directory of a new installation.
 type noFormerPrincipals struct{}
@@ -102,7 +96,7 @@ func newFixture(t *testing.T) *fixture {
 		Preparer: preparer, Appender: d.Appender, Events: d.Events, Idempotency: d.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour,
 	})
 	f.log = administration.NewLog(administration.LogConfig{
-		Entities: d.Directory, Streams: d.Events, Writer: writer{appends}, Directory: noFormerPrincipals{}, LogName: "ledger.example.org", Clock: clock, Logger: slog.New(slog.DiscardHandler),
+		Entities: d.Directory, Streams: d.Events, Writer: typestest.Writer{Appends: appends}, Directory: noFormerPrincipals{}, LogName: "ledger.example.org", Clock: clock, Logger: slog.New(slog.DiscardHandler),
 	})
 	f.entity, err = d.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)

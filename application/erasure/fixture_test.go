@@ -147,16 +147,8 @@ func newErasureFixture(t testing.TB) *erasureFixture {
 // newJournal makes the administrative log of a node.
 func (b *erasureFixture) newJournal() *administration.Log {
 	return administration.NewLog(administration.LogConfig{
-		Entities: b.store.Directory, Streams: b.store.Events, Writer: journalWriter{b.log}, Directory: b.store.Directory, LogName: "hr.example.org", Clock: b.clock, Logger: slog.New(slog.DiscardHandler),
+		Entities: b.store.Directory, Streams: b.store.Events, Writer: typestest.Writer{Appends: b.log}, Directory: b.store.Directory, LogName: "hr.example.org", Clock: b.clock, Logger: slog.New(slog.DiscardHandler),
 	})
-}
-
-// journalWriter appends to the administrative log.
-type journalWriter struct{ appends *eventappend.Service }
-
-func (w journalWriter) Write(ctx context.Context, b administration.Write) error {
-	_, _, err := w.appends.Append(ctx, eventappend.Request{LegalEntity: b.Log, Actor: b.Actor, PersonID: b.Actor.ID, Drafts: b.Drafts, Streams: b.Streams})
-	return err
 }
 
 // newGate makes a gate that compares the export store with a register's receipts.

@@ -86,14 +86,6 @@ type fixture struct {
 	journal *administration.Log
 }
 
-// journalWriter appends to the administrative log.
-type journalWriter struct{ appends *eventappend.Service }
-
-func (w journalWriter) Write(ctx context.Context, b administration.Write) error {
-	_, _, err := w.appends.Append(ctx, eventappend.Request{LegalEntity: b.Log, Actor: b.Actor, PersonID: b.Actor.ID, Drafts: b.Drafts, Streams: b.Streams})
-	return err
-}
-
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	ctx := t.Context()
@@ -125,7 +117,7 @@ func newFixture(t *testing.T) *fixture {
 	exports, err := exportdir.Open(t.TempDir())
 	require.NoError(t, err)
 	f.journal = administration.NewLog(administration.LogConfig{
-		Entities: f.store.Directory, Streams: f.store.Events, Writer: journalWriter{f.log}, Directory: f.store.Directory, LogName: "till.example.org", Clock: f.clock, Logger: slog.New(slog.DiscardHandler),
+		Entities: f.store.Directory, Streams: f.store.Events, Writer: typestest.Writer{Appends: f.log}, Directory: f.store.Directory, LogName: "till.example.org", Clock: f.clock, Logger: slog.New(slog.DiscardHandler),
 	})
 	f.config = redaction.Config{
 		Journal: f.journal, Redactions: f.store.Redactions, Events: f.store.Events, Rules: redaction.Rules{Types: types, Declared: catalog, Upcaster: upcasting.New(types)},

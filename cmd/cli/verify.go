@@ -229,7 +229,7 @@ func (v *verdict) database(ctx context.Context, o verifyOptions, show *progress,
 	if v.registries, err = verify.Registries(ctx, store.Registry, options...); err != nil {
 		return err
 	}
-	options = append(options, verify.Settle(settleSeconds))
+	options = append(options, verify.Settle(wire.SettleSeconds))
 	keys, err := wire.OpenKeyStoreAudit(ctx, o.Config)
 	if err != nil {
 		return err
@@ -302,9 +302,6 @@ func writeHeads(path string, heads verify.Heads) error {
 	}
 	return replaceFile(path, text)
 }
-
-// settleSeconds is how long verification waits for a server that is between a row and its event.
-const settleSeconds = 5
 
 // nothingToVerify returns an error if a run verified nothing, so that it does not count as sound.
 func nothingToVerify(tenant string) error {

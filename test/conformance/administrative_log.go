@@ -15,6 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 // AdministrativeLog are the administrative logs of a database in memory.
@@ -39,7 +40,7 @@ func NewAdministrativeLog(clock ports.Clock, adoptions ...administration.Adoptio
 	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
 	l := &AdministrativeLog{Database: d, config: administration.LogConfig{
 		Entities: d.Directory, Streams: d.Events, Directory: formerDirectory{}, LogName: logName, Clock: clock, Logger: slog.New(slog.DiscardHandler), Adoptions: adoptions,
-		Writer: administrationWriter{eventappend.NewService(eventappend.Config{
+		Writer: typestest.Writer{Appends: eventappend.NewService(eventappend.Config{
 			Preparer: preparer, Appender: d.Appender, Events: d.Events, Idempotency: d.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour,
 		})},
 	}}
@@ -74,14 +75,6 @@ func (l *AdministrativeLog) Events(ctx context.Context, tenantID string) ([]even
 		return nil, err
 	}
 	return l.Database.Events.Events(ctx, ports.EventQuery{Partition: log.Partition, Limit: 10_000})
-}
-
-type administrationWriter struct{ appends *eventappend.Service }
-
-// Write implements administration.Writer.
-func (w administrationWriter) Write(ctx context.Context, b administration.Write) error {
-	_, _, err := w.appends.Append(ctx, eventappend.Request{LegalEntity: b.Log, Actor: b.Actor, PersonID: b.Actor.ID, Drafts: b.Drafts, Streams: b.Streams})
-	return err
 }
 
 // formerDirectory has no principals of an earlier release.

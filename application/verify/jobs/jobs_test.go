@@ -25,18 +25,12 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 const logName = "ledger.example.org"
 
 var auditor = event.Actor{Type: event.Human, ID: "p-auditor", Name: "auditor"}
-
-type writer struct{ appends *eventappend.Service }
-
-func (w writer) Write(ctx context.Context, b administration.Write) error {
-	_, _, err := w.appends.Append(ctx, eventappend.Request{LegalEntity: b.Log, Actor: b.Actor, PersonID: b.Actor.ID, Drafts: b.Drafts, Streams: b.Streams})
-	return err
-}
 
 type noFormer struct{}
 
@@ -60,7 +54,7 @@ func newFixture(t *testing.T) *fixture {
 	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
 	f.log = administration.NewLog(administration.LogConfig{
 		Entities: f.store.Directory, Streams: f.store.Events, Directory: noFormer{}, LogName: logName, Clock: clock, Logger: slog.New(slog.DiscardHandler),
-		Writer: writer{eventappend.NewService(eventappend.Config{
+		Writer: typestest.Writer{Appends: eventappend.NewService(eventappend.Config{
 			Preparer: preparer, Appender: f.store.Appender, Events: f.store.Events, Idempotency: f.store.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour,
 		})},
 	})
