@@ -97,10 +97,10 @@ func TestPlans(t *testing.T) {
 			}
 			require.NoError(t, conn.Close(t.Context()))
 		}
-		conn := pgtest.Connect(t, dsn) // the function has the rights of its owner
+		conn := pgtest.Connect(t, dsn) // the functions have the rights of their owner
 		_, err := conn.Exec(t.Context(), "SET plan_cache_mode = force_generic_plan; SET jit = off; SET enable_seqscan = off")
 		require.NoError(t, err)
-		for _, query := range statementsOf(t, conn, "write_event_rows") {
+		for _, query := range slices.Concat(statementsOf(t, conn, "write_event_rows", 9), statementsOf(t, conn, "list_appended", 2), statementsOf(t, conn, "last_events", 2), statementsOf(t, conn, "content_version", 1)) {
 			for _, finding := range findScans(t, conn, query, books[0]) {
 				t.Errorf("%s: %s", state, finding)
 			}
@@ -157,17 +157,24 @@ func fill(t *testing.T, conn *pgx.Conn, p event.PartitionID, rows int) {
 	}
 }
 
-// statementsOf returns the writing statements of a function, with its parameters numbered.
-func statementsOf(t *testing.T, conn *pgx.Conn, function string) (statements []string) {
+// statementsOf returns the statements of a function that write or return rows, with its parameters
+// numbered, and requires that there are as many as count.
+func statementsOf(t *testing.T, conn *pgx.Conn, function string, count int) (statements []string) {
 	t.Helper()
 	var source string
 	var names, types []string
 	require.NoError(t, conn.QueryRow(t.Context(), `SELECT p.prosrc, p.proargnames, ARRAY(SELECT format_type(o, NULL) FROM unnest(p.proargtypes) o)
 		FROM pg_proc p WHERE p.pronamespace = 'backbone'::regnamespace AND p.proname = $1`, function).Scan(&source, &names, &types))
-	for i, found := range regexp.MustCompile(`(?s)(INSERT INTO|WITH|UPDATE) [^;]*;`).FindAllString(source, -1) {
-		found = strings.TrimSuffix(strings.Replace(found, "INTO stored ", "", 1), ";")
+	for i, found := range regexp.MustCompile(`(?s)(INSERT INTO|WITH|UPDATE|RETURN QUERY|EXECUTE)\s[^;]*;`).FindAllString(source, -1) {
+		found = strings.TrimSuffix(strings.Replace(found, "INTO stored, continued ", "", 1), ";")
+		found = strings.TrimPrefix(found, "RETURN QUERY")
+		if _, dynamic, isDynamic := strings.Cut(found, "EXECUTE '"); isDynamic { // its parameters have numbers
+			found = strings.ReplaceAll(dynamic[:strings.LastIndex(dynamic, "'")], "''", "'")
+			statements = append(statements, fmt.Sprintf("-- name: %s_%d :exec\n%s", function, i+1, found))
+			continue
+		}
 		parameters := 0
-		for j, name := range names {
+		for j, name := range names[:len(types)] { // those of the result follow
 			if word := regexp.MustCompile(`\b` + name + `\b`); word.MatchString(found) {
 				parameters++
 				found = word.ReplaceAllString(found, fmt.Sprintf("($$%d::%s)", parameters, types[j]))
@@ -175,7 +182,7 @@ func statementsOf(t *testing.T, conn *pgx.Conn, function string) (statements []s
 		}
 		statements = append(statements, fmt.Sprintf("-- name: %s_%d :exec\n%s", function, i+1, found))
 	}
-	require.Len(t, statements, 9)
+	require.Len(t, statements, count, function)
 	return statements
 }
 
@@ -241,7 +248,7 @@ func findScans(t *testing.T, conn *pgx.Conn, query string, p event.PartitionID) 
 
 // ordered are the queries that take the first rows of a partition in the index's
 // own order and stop at a limit.
-var ordered = map[string]bool{"ListLastEvents": true, "GetPartitionHead": true, "ListHeads": true, "ListPartitionHeads": true, "ListWaitingIntents": true, "ListProjectionLags": true, "GetWaitingIntents": true, "ListDueMessages": true}
+var ordered = map[string]bool{"last_events_1": true, "last_events_2": true, "GetPartitionHead": true, "ListHeads": true, "ListPartitionHeads": true, "ListWaitingIntents": true, "ListProjectionLags": true, "GetWaitingIntents": true, "ListDueMessages": true}
 
 // whole are the queries that want all of one subscription, or all that is due.
 var whole = map[string]bool{

@@ -453,19 +453,8 @@ FROM (SELECT unnest($1::int[]) AS ordinal,
              unnest($4::text[]) AS stream_id) k
 CROSS JOIN LATERAL (
     SELECT x.version, x.last_sequence, x.lifecycle, (x.metadata -> 'acl')::text AS acl,
-        CASE WHEN x.metadata_version = x.version THEN coalesce((
-            SELECT r.stream_version
-            FROM (
-                SELECT e.stream_version, e.type
-                FROM backbone.events e
-                WHERE e.partition_id = x.partition_id AND e.stream_type = x.stream_type AND e.stream_id = x.stream_id
-                ORDER BY e.stream_version DESC
-                LIMIT 101
-            ) r
-            WHERE r.type <> 'stream.metadata.changed'
-            ORDER BY r.stream_version DESC
-            LIMIT 1
-        ), greatest(x.version - 101, 0)) ELSE x.version END::bigint AS content_version
+        CASE WHEN x.metadata_version = x.version THEN backbone.content_version(x.partition_id, x.stream_type, x.stream_id, x.version)
+            ELSE x.version END::bigint AS content_version
     FROM backbone.stream_versions x
     WHERE x.partition_id = k.partition_id AND x.stream_type = k.stream_type AND x.stream_id = k.stream_id
     LIMIT 1
@@ -492,7 +481,7 @@ type ListStreamVersionsRow struct {
 // expectations of the group's requests are checked against. Parameters are parallel arrays
 // without duplicates; names that do not exist give no row.
 // lifecycle and access list are NULL, except for streams whose events set them. All events
-// after content_version are changes of metadata, of which it looks at the last 101 at most.
+// after content_version are changes of metadata.
 func (q *Queries) ListStreamVersions(ctx context.Context, db DBTX, arg *ListStreamVersionsParams) ([]ListStreamVersionsRow, error) {
 	rows, err := db.Query(ctx, ListStreamVersions,
 		arg.Ordinals,

@@ -22,16 +22,6 @@ FOR NO KEY UPDATE SKIP LOCKED;
 
 -- name: ListLastEvents :many
 -- One row per partition, also for empty ones, and the database's clock.
-SELECT p.partition_id::int AS partition_id,
-       coalesce(e.sequence, 0)::bigint AS sequence,
-       coalesce(e.recorded_at, to_timestamp(0))::timestamptz AS recorded_at,
-       e.checksum,
-       clock_timestamp()::timestamptz AS database_time
-FROM (SELECT unnest(@partition_ids::int[]) AS partition_id) p
-LEFT JOIN LATERAL (
-    SELECT x.sequence, x.recorded_at, x.checksum
-    FROM backbone.events x
-    WHERE x.partition_id = p.partition_id
-    ORDER BY x.sequence DESC
-    LIMIT 1
-) e ON true;
+SELECT e.partition_id::int AS partition_id, e.sequence::bigint AS sequence, e.recorded_at::timestamptz AS recorded_at,
+       e.checksum::bytea AS checksum, e.database_time::timestamptz AS database_time
+FROM backbone.last_events(@partition_ids::int[]) e;
