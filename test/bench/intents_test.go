@@ -76,6 +76,19 @@ func reportIntents(t *testing.T, o options, cluster *embeddedpg.Cluster, figures
 	latencies := v.latencies()
 	figures.addText("   latency p50, p99", "%s, %s", latency(quantile(latencies, 0.5)), latency(quantile(latencies, 0.99)))
 	figures.addText("   processor", "%s", effort)
+
+	// A refused intent is stored and recorded in the log too. Each of these repeats the number of
+	// an invoice that was accepted.
+	taken := submission(1)
+	refused := &variant{name: "refused, 64 clients", measure: func(d time.Duration) sample {
+		return drive(t, intentClients, d, func(_ context.Context, caller int) (int, error) {
+			_, err := clients[caller].want(http.StatusConflict, http.MethodPost, "/api/intents", fmt.Sprintf("bench-refused-%d", number.Add(1)), taken)
+			return 1, err
+		})
+	}}
+	accepted := &variant{name: "accepted, 64 clients", measure: func(d time.Duration) sample { return drive(t, intentClients, d, step) }}
+	takeTurns(t, o, nil, accepted, refused)
+	figures.add(figure{name: "Refused ap.submit_invoice over HTTP, 64 clients", value: perSecond(refused.rate(), "intents"), ratio: fmt.Sprintf("%.2f of accepted", refused.ratio(accepted))})
 }
 
 // registerVendors makes the vendors of the invoices.
