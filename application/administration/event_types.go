@@ -154,6 +154,17 @@ func (t *EventTypes) EventTypes(ctx context.Context, tenantID string) ([]eventty
 			return nil, 0, err
 		}
 		r.TenantID, r.Number, r.RegisteredAt, r.RegisteredBy = tenantID, numbers[of.name].Number, v.first.At, v.first.Actor
+		if r.Schemas, err = v.schemas(); err != nil {
+			return nil, 0, err
+		}
+		if v.state.Proposal != nil && v.state.Proposal.Action == eventtype.ActionAmendmentProposed {
+			proposed, err := eventtype.ParseDocument(v.proposed)
+			if err != nil {
+				return nil, 0, err
+			}
+			proposed.TenantID, proposed.Number, proposed.Amends, proposed.Proposal = tenantID, r.Number, true, v.state.Proposal
+			r.Amendment = &proposed
+		}
 		out = append(out, r.In(v.state))
 	}
 	slices.SortFunc(out, func(a, b eventtype.Registration) int {
@@ -226,10 +237,17 @@ func (t *EventTypes) register(ctx context.Context, r eventtype.Registration, at 
 		by = event.Actor{Type: event.Human, ID: r.RegisteredBy}
 	}
 	err = t.write(ctx, r.TenantID, r.Type, at, by, func(s *registryState) ([]event.Draft, error) {
-		if s.versions[typeVersion{r.Type, r.SchemaVersion}] != nil {
-			return nil, eventtype.Duplicate(r.Type, r.SchemaVersion)
-		}
 		c := r.Registered(digest)
+		switch v := s.versions[typeVersion{r.Type, r.SchemaVersion}]; {
+		case v == nil && r.Amends:
+			return nil, eventtype.NotRegistered(r.Type)
+		case v != nil && !r.Amends:
+			return nil, eventtype.Duplicate(r.Type, r.SchemaVersion)
+		case v != nil:
+			if err := v.of(r.SchemaVersion).CheckAmendment(&c); err != nil {
+				return nil, err
+			}
+		}
 		return []event.Draft{changeDraft(&c, document)}, nil
 	})
 	if fault.CodeOf(err) == "append.event_too_large" {
@@ -268,7 +286,11 @@ func (t *EventTypes) change(ctx context.Context, c eventtype.Change, at *int64) 
 		}
 		drafts := make([]event.Draft, len(out))
 		for i := range out {
-			drafts[i] = changeDraft(&out[i], nil)
+			var document []byte
+			if out[i].Action == eventtype.ActionAmended {
+				document = s.versions[typeVersion{out[i].Type, out[i].SchemaVersion}].proposed
+			}
+			drafts[i] = changeDraft(&out[i], document)
 		}
 		return drafts, nil
 	})
@@ -370,21 +392,60 @@ type registryState struct {
 
 type registeredVersion struct {
 	first    eventtype.Change // that registered or proposed it
-	document []byte
+	digest   [sha256.Size]byte
+	document []byte // as it was last amended
+	proposed []byte // the document of the amendment that was last proposed
 	state    eventtype.State
+	former   []datedDocument  // those that amendments replaced
+	since    eventtype.Change // that made the document take effect
+}
+
+// datedDocument is a document with the change that made it take effect.
+type datedDocument struct {
+	since    eventtype.Change
+	document []byte
+}
+
+// of is the version for the rules of changes.
+func (v *registeredVersion) of(number uint32) *eventtype.VersionState {
+	return &eventtype.VersionState{SchemaVersion: number, Digest: v.digest, State: v.state}
+}
+
+// schemas lists the schemas that the version had and has; nil unless it was amended.
+func (v *registeredVersion) schemas() (out []eventtype.SchemaSince, err error) {
+	if len(v.former) == 0 {
+		return nil, nil
+	}
+	for _, d := range append(slices.Clone(v.former), datedDocument{v.since, v.document}) {
+		r, err := eventtype.ParseDocument(d.document)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, eventtype.SchemaSince{DataSchema: r.DataSchema, At: d.since.At, By: d.since.Actor})
+	}
+	return out, nil
 }
 
 func newRegistryState() *registryState {
 	return &registryState{versions: map[typeVersion]*registeredVersion{}, streams: map[string]event.Version{}}
 }
 
-// apply adds a change; document is that of the version which it registers or proposes.
+// apply adds a change; document is that of the version which it registers, amends or proposes.
 func (s *registryState) apply(c eventtype.Change, document []byte) {
 	of := typeVersion{c.Type, c.SchemaVersion}
 	v := s.versions[of]
 	if v == nil {
-		v = &registeredVersion{first: c, document: document}
+		v = &registeredVersion{first: c, digest: c.Digest, document: document}
 		s.versions[of] = v
+	}
+	switch c.Action {
+	case eventtype.ActionRegistered:
+		v.since = c
+	case eventtype.ActionAmendmentProposed:
+		v.proposed = document
+	case eventtype.ActionAmended:
+		v.former = append(slices.Clip(v.former), datedDocument{v.since, v.document})
+		v.since, v.digest, v.document = c, c.Digest, document
 	}
 	v.state.Apply(c)
 	s.generation = c.Number
@@ -394,7 +455,7 @@ func (s *registryState) apply(c eventtype.Change, document []byte) {
 func (s *registryState) versionsOf(name string) (out []eventtype.VersionState) {
 	for of, v := range s.versions {
 		if of.name == name {
-			out = append(out, eventtype.VersionState{SchemaVersion: of.number, Digest: v.first.Digest, State: v.state})
+			out = append(out, *v.of(of.number))
 		}
 	}
 	slices.SortFunc(out, func(a, b eventtype.VersionState) int { return cmp.Compare(a.SchemaVersion, b.SchemaVersion) })
@@ -646,6 +707,9 @@ func (f *typeFold) apply(e *event.Recorded) error {
 	}
 	if e.Stream != typeStreamOf(c.Type) {
 		return errors.New("the stream is not that of the type")
+	}
+	if document == nil && (action == eventtype.ActionAmended || action == eventtype.ActionAmendmentProposed) {
+		return errors.New("an amendment has no document")
 	}
 	c.TenantID, c.Number, c.Action, c.Actor, c.At, c.Checksum = f.log.TenantID, f.generation()+1, action, e.ActorID, e.RecordedAt.UTC(), e.Checksum
 	f.changes = append(f.changes, typeChange{c, document, e.StreamVersion})

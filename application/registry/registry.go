@@ -223,7 +223,8 @@ func (r *Registry) load(ctx context.Context, tenantID string) (*snapshot, error)
 
 // ReadingID identifies in which versions this node reads events of a tenant. It covers the names
 // and version numbers of all types with several versions, deprecated or not, so it changes when a
-// type gets a further version; states that were folded under another id must be recomputed. It
+// type gets a further version, or when one of several is amended, which may let an upcaster succeed;
+// states that were folded under another id must be recomputed. It
 // does not cover upcasters: those in jq never change, those of modules must not.
 func (r *Registry) ReadingID(tenantID string) string {
 	return r.current(sharedID).readingID + r.current(tenantID).readingID
@@ -246,8 +247,8 @@ func (r *Registry) buildSnapshot(tenantID string, types []eventtype.Registration
 			continue
 		}
 		t := &module.RegisteredType{Registration: reg, Checks: r.checks(&reg)}
-		if known := old.versions[reg.Type][reg.SchemaVersion]; known != nil {
-			// A registered version never changes, so its compiled parts are reused.
+		if known := old.versions[reg.Type][reg.SchemaVersion]; known != nil && len(known.Schemas) == len(reg.Schemas) {
+			// Unless it was amended, a registered version never changes, so its compiled parts are reused.
 			t.Schema, t.Manifest, t.KeyClass, t.Defaults, t.Upcasts = known.Schema, known.Manifest, known.KeyClass, known.Defaults, known.Upcasts
 		} else {
 			if err := parsePersonalData(t); err != nil {
@@ -259,6 +260,13 @@ func (r *Registry) buildSnapshot(tenantID string, types []eventtype.Registration
 			}
 			t.Schema = compiled
 			r.compileStoredUpcasters(t)
+		}
+		if reg.Amendment != nil {
+			compiled, err := r.schemas.Compile(reg.Amendment.DataSchema)
+			if err != nil {
+				return nil, fmt.Errorf("proposed schema of %s version %d: %w", reg.Type, reg.SchemaVersion, err)
+			}
+			t.Proposed = compiled
 		}
 		if s.versions[reg.Type] == nil {
 			s.versions[reg.Type] = map[uint32]*module.RegisteredType{}
@@ -280,6 +288,9 @@ func (r *Registry) buildSnapshot(tenantID string, types []eventtype.Registration
 		if s.steps[reg.Type] != nil && !reg.Withheld {
 			hasSteps = true
 			fmt.Fprintf(digest, "%s %d\n", reg.Type, reg.SchemaVersion)
+			if n := len(reg.Schemas); n > 0 {
+				fmt.Fprintf(digest, "amended %d\n", n)
+			}
 		}
 	}
 	if hasSteps || tenantID == sharedID {
@@ -357,9 +368,11 @@ func (r *Registry) tenantOf(ctx context.Context, p event.PartitionID) (string, e
 	return tenantID, nil
 }
 
-// Register checks and stores a new version of a tenant's type. A version with upcasters changes
+// Register checks and stores a new version of a tenant's type, or amends a registered one by
+// optional members (eventtype.Amend; the answer has Amends set). A version with upcasters changes
 // what others read: it is stored as a proposal, which takes effect once another person confirms it
-// (Confirm); fault event_type.person_required for a service. Register refuses types with a built-in module's
+// (Confirm); fault event_type.person_required for a service. So is an amendment that earlier events
+// may contradict: all stored events of the version are read first. Register refuses types with a built-in module's
 // prefix, schemas under which personal data could be stored in clear
 // (eventtype.Registration.CheckPersonal), and versions that violate the policy of schema
 // evolution (event_type.incompatible, see eventtype.Compare). If the version declares
@@ -465,7 +478,7 @@ func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
 			}
 		}
 		stored := r.current(sharedID).versions[t.Type][t.SchemaVersion]
-		if stored == nil || !equalSchemas(stored.DataSchema, t.DataSchema) {
+		if stored == nil || !eventtype.EqualSchemas(stored.DataSchema, t.DataSchema) {
 			return fault.New(fault.FailedPrecondition, "event_type.version_rewritten",
 				"the schema of %s version %d differs from the stored one; register a new version instead of changing this one", t.Type, t.SchemaVersion)
 		}
