@@ -93,7 +93,7 @@ func (r *Registry) Check(ctx context.Context, reg eventtype.Registration, p Proo
 			return Assessment{}, err
 		}
 		if out.Report != nil && out.Report.Failed {
-			collect(proofFault(out.Report))
+			collect(proofFault(&reg, out.Report))
 		}
 	}
 	if len(out.Findings) > 0 {
@@ -351,7 +351,7 @@ func (r *Registry) checkedAt(ctx context.Context, reg *eventtype.Registration, p
 		}
 		report, err := r.prove(ctx, current, reg, compared, p)
 		if err == nil {
-			err = proofFault(report)
+			err = proofFault(reg, report)
 		}
 		if err != nil {
 			return err

@@ -205,12 +205,24 @@ func (r *Registry) prove(ctx context.Context, current *snapshot, reg *eventtype.
 	return &report, nil
 }
 
-// proofFault is nil if a report allows the registration. Faults event_type.upcaster_failed and
-// event_type.proof_needed.
-func proofFault(report *module.ProofReport) error {
+// proofFault is nil if a report allows the registration. Faults event_type.upcaster_failed,
+// event_type.amendment_contradicted and event_type.proof_needed.
+func proofFault(reg *eventtype.Registration, report *module.ProofReport) error {
 	switch {
 	case report == nil || report.Complete && !report.Failed:
 		return nil
+	case report.Failed && reg.Amends:
+		violations := make([]fault.Violation, len(report.Failures))
+		for i, failure := range report.Failures {
+			what := fmt.Sprintf("event %s, sequence %s of %s, holds something else under this name; call the member otherwise", failure.EventID, failure.Sequence, failure.LegalEntity)
+			if failure.Example != nil {
+				what = fmt.Sprintf("example %d of the version holds something else under this name; call the member otherwise", *failure.Example)
+			}
+			violations[i] = fault.Violation{Field: failure.Pointer, Code: failure.Code, Detail: what}
+		}
+		return fault.New(fault.FailedPrecondition, "event_type.amendment_contradicted",
+			"events of version %d of event type %q do not fit the added members: %d that you may see, %d of other legal entities; call the members otherwise, or register the next version with an upcaster",
+			reg.SchemaVersion, reg.Type, len(report.Failures), report.HiddenFailures).WithViolations(violations...)
 	case report.Failed:
 		f := fault.New(fault.FailedPrecondition, "event_type.upcaster_failed",
 			"events of earlier versions cannot be read as this version says: %d that you may see, %d of other legal entities; correct the upcaster and check again (POST /api/event-types/check)",
@@ -222,7 +234,7 @@ func proofFault(report *module.ProofReport) error {
 		return f.WithViolations(violations...)
 	default:
 		return fault.New(fault.FailedPrecondition, "event_type.proof_needed",
-			"there are more events of earlier versions than can be looked at in one request; check (POST /api/event-types/check) with next_cursor until it gives a proof, and register with that")
+			"there are more stored events than can be looked at in one request; check (POST /api/event-types/check) with next_cursor until it gives a proof, and register with that")
 	}
 }
 

@@ -49,7 +49,7 @@ func TestAmend_StoredEvents(t *testing.T) {
 		EventID: b.stored(0)[0].ID.String(), LegalEntity: "DEMF", Sequence: "1", SchemaVersion: 1, Code: "schema.type", Pointer: "/count",
 	}}, found.Report.Failures)
 	_, err := b.amend(openCounted, admin)
-	require.Equal(t, "event_type.upcaster_failed", code(t, err))
+	require.Equal(t, "event_type.amendment_contradicted", code(t, err))
 	f, _ := fault.As(err)
 	require.Equal(t, "/count", f.Violations[0].Field)
 
@@ -85,10 +85,10 @@ func TestAmend_Examples(t *testing.T) {
 	first.Examples = append(first.Examples, []byte(`{"count":"many"}`))
 	b.register(first)
 	_, err := b.amend(openCounted, admin)
-	require.Equal(t, "event_type.upcaster_failed", code(t, err))
+	require.Equal(t, "event_type.amendment_contradicted", code(t, err))
 	f, _ := fault.As(err)
 	require.Equal(t, "/count", f.Violations[0].Field)
-	require.Contains(t, f.Violations[0].Detail, "example 0 of version 1")
+	require.Contains(t, f.Violations[0].Detail, "example 0 of the version")
 }
 
 // An event between the proof and the amendment: nodes that know the proposal refuse one that
@@ -107,7 +107,7 @@ func TestAmend_AppendBetween(t *testing.T) {
 	require.Equal(t, "append.schema_violation", code(t, b.append(0, lead, 1, contradicting)))
 	require.NoError(t, b.append(0, lead, 1, `{"size":1,"count":3,"colour":"red"}`))
 	require.NoError(t, late.append(0, lead, 1, contradicting), "it does not know the proposal")
-	require.Equal(t, "event_type.upcaster_failed", code(t, b.confirmAmendment(second)))
+	require.Equal(t, "event_type.amendment_contradicted", code(t, b.confirmAmendment(second)))
 	require.NoError(t, b.decide(func(d registry.Decision) error {
 		_, err := b.types.Reject(t.Context(), d)
 		return err

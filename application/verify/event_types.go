@@ -68,7 +68,8 @@ func (t *eventTypes) note(c *chain, e *event.Recorded) {
 	case strings.HasPrefix(e.Type, eventTypePrefix):
 		var changed changedVersion
 		readable = decodeData(e, &changed)
-		if sum := sha256.Sum256([]byte(changed.Document)); readable && changed.Document != "" && hex.EncodeToString(sum[:]) != changed.DocumentSHA256 {
+		isAmendment := e.Type == eventTypePrefix+"amended" || e.Type == eventTypePrefix+"amendment_proposed"
+		if sum := sha256.Sum256([]byte(changed.Document)); readable && (changed.Document != "" || isAmendment) && hex.EncodeToString(sum[:]) != changed.DocumentSHA256 {
 			c.add(RegistrationMismatch, e.Sequence, fmt.Sprintf("the document of %s version %d has another digest than its event", changed.Type, changed.SchemaVersion))
 		}
 	}

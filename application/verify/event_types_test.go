@@ -46,6 +46,8 @@ func TestRun_EventTypes(t *testing.T) {
 		{"built_in", fmt.Sprintf(`{"versions":[{"type":"till.cash.moved","schema_version":1,"document_sha256":%q}]}`, digest)},
 		{"registered", fmt.Sprintf(`{"type":"crm.lead.lost","schema_version":1,"document_sha256":%q,"document":%q}`, digest, document)},
 		{"registered", fmt.Sprintf(`{"type":"crm.lead.lost","schema_version":2,"document_sha256":%q,"document":"{}"}`, digest)},
+		{"amended", fmt.Sprintf(`{"type":"crm.lead.lost","schema_version":1,"document_sha256":%q,"document":%q}`, digest, document)},
+		{"amended", fmt.Sprintf(`{"type":"crm.lead.lost","schema_version":1,"document_sha256":%q}`, digest)},
 	} {
 		p := v.prepared(log)
 		p.Type, p.Stream = "backbone.event_type."+e.name, event.StreamID{Type: "backbone.event_type", ID: e.name}
@@ -54,8 +56,8 @@ func TestRun_EventTypes(t *testing.T) {
 		_, err := v.Append(t.Context(), ports.AppendRequest{Partition: log.Partition, Events: []event.Prepared{p}})
 		require.NoError(t, err)
 	}
-	// What the last event says of its document is the program's error, not one of the rows.
-	always := place{verify.RegistrationMismatch, 4}
+	// What these events say of their documents are the program's errors, not those of the rows.
+	always := []place{{verify.RegistrationMismatch, 4}, {verify.RegistrationMismatch, 6}}
 	for name, c := range map[string]struct {
 		edit func(r *editedRegistries)
 		want []place
@@ -79,7 +81,7 @@ func TestRun_EventTypes(t *testing.T) {
 			reports, err := verify.Run(t.Context(), rows, "acme", []string{ports.AdministrativeCode}, nil)
 			require.NoError(t, err)
 			require.Len(t, reports, 1)
-			require.Equal(t, append(c.want, always), places(reports[0]))
+			require.Equal(t, append(c.want, always...), places(reports[0]))
 		})
 	}
 }
