@@ -190,7 +190,7 @@ func (t *EventTypes) EventTypeGenerations(ctx context.Context) (map[string]int64
 	if t.log == nil {
 		return out, nil
 	}
-	return out, t.read(ctx, func() {
+	return out, t.read(ctx, "", func() {
 		for _, f := range t.folds {
 			switch {
 			case f.broken != nil:
@@ -542,7 +542,7 @@ func (t *EventTypes) fold(ctx context.Context, tenantID string) (out typeFold, e
 	if t.log == nil {
 		return out, nil
 	}
-	err = t.read(ctx, func() {
+	err = t.read(ctx, tenantID, func() {
 		for _, f := range t.folds {
 			if f.log.TenantID == tenantID {
 				out = *f
@@ -559,8 +559,9 @@ func (t *EventTypes) fold(ctx context.Context, tenantID string) (out typeFold, e
 // may hold all connections.
 const queryTimeout = 10 * time.Second
 
-// read folds the events that are new in all logs and runs then with the lock.
-func (t *EventTypes) read(ctx context.Context, then func()) error {
+// read folds the events that are new in the log of a tenant, or in all logs without one, and runs
+// then with the lock.
+func (t *EventTypes) read(ctx context.Context, tenantID string, then func()) error {
 	select {
 	case t.reading <- struct{}{}:
 		defer func() { <-t.reading }()
@@ -570,7 +571,7 @@ func (t *EventTypes) read(ctx context.Context, then func()) error {
 	var heads map[event.PartitionID]ports.Head
 	var logs []ports.LegalEntity
 	err := bounded(ctx, func(ctx context.Context) (err error) {
-		if logs, err = t.log.entities.AdministrativeLogs(ctx, ""); err != nil {
+		if logs, err = t.log.entities.AdministrativeLogs(ctx, tenantID); err != nil {
 			return err
 		}
 		partitions := make([]event.PartitionID, len(logs))
@@ -603,10 +604,11 @@ func bounded(ctx context.Context, query func(context.Context) error) error {
 }
 
 // follow folds the events of a log up to its head; from its beginning if the log ends before
-// the events that were read, or in another one.
+// the events that were read, or in another one. A broken log is not read again before its head
+// has changed: every look would read all of it.
 func (t *EventTypes) follow(ctx context.Context, log ports.LegalEntity, head ports.Head) error {
 	f := t.folds[log.Partition]
-	if f != nil && head.Sequence == f.at && head.Checksum == f.checksum {
+	if f != nil && f.isUpTo(head) {
 		return nil
 	}
 	if f == nil || f.broken != nil || head.Sequence <= f.at {
@@ -629,6 +631,7 @@ func (t *EventTypes) follow(ctx context.Context, log ports.LegalEntity, head por
 		}
 		t.folds[log.Partition] = f
 	}
+	f.brokenAt = head
 	t.folds[log.Partition] = f
 	return nil
 }
@@ -639,6 +642,7 @@ type typeFold struct {
 	at          event.Sequence // of the last event
 	checksum    event.Hash     // of the last event
 	broken      error          // administration.log_broken
+	brokenAt    ports.Head     // the head of the log when it was found broken
 	buffer      []byte
 	sealed      *sealedData // nil: not recorded yet
 	changes     []typeChange
@@ -651,6 +655,14 @@ type typeChange struct {
 	eventtype.Change
 	document []byte
 	version  event.Version // of the type's stream
+}
+
+// isUpTo reports whether reading on to a head would change nothing.
+func (f *typeFold) isUpTo(head ports.Head) bool {
+	if f.broken != nil {
+		return head.Sequence == f.brokenAt.Sequence && head.Checksum == f.brokenAt.Checksum
+	}
+	return head.Sequence == f.at && head.Checksum == f.checksum
 }
 
 func (f *typeFold) generation() int64 {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -149,7 +150,55 @@ func TestEventTypes_RefuseALogThatDoesNotHold(t *testing.T) {
 	generations, err := fresh.EventTypeGenerations(t.Context())
 	require.NoError(t, err)
 	require.Negative(t, generations["acme"], "so that loading it says why")
+	// It is read again once it has another end.
+	read := f.chains.pages[logs[0].Partition]
+	for range 10 {
+		_, _, err = fresh.EventTypes(t.Context(), "acme")
+		require.Equal(t, "administration.log_broken", fault.CodeOf(err))
+		_, err = fresh.EventTypeGenerations(t.Context())
+		require.NoError(t, err)
+	}
+	require.Equal(t, read, f.chains.pages[logs[0].Partition])
 	f.chains.tamper = nil
-	_, _, err = fresh.EventTypes(t.Context(), "acme")
+	_, err = types.RegisterEventType(t.Context(), serviced(2))
 	require.NoError(t, err)
+	listed, _, err = fresh.EventTypes(t.Context(), "acme")
+	require.NoError(t, err)
+	require.Len(t, listed, 2)
+}
+
+// heads counts the ends of logs that were asked for.
+type heads struct {
+	of    administration.Heads
+	asked int
+}
+
+func (h *heads) Heads(ctx context.Context, partitions []event.PartitionID) (map[event.PartitionID]ports.Head, error) {
+	h.asked += len(partitions)
+	return h.of.Heads(ctx, partitions)
+}
+
+// A start asks for the end of each tenant's log a few times, however many tenants there are.
+func TestEventTypes_StartWithManyTenants(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const tenants = 30
+	for i := range tenants {
+		_, err := f.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: fmt.Sprintf("tenant-%d", i), Code: "DEMF"})
+		require.NoError(t, err)
+	}
+	_, log := f.typesNode(t, f.store.Registry)
+	require.NoError(t, log.BeginAll(t.Context()))
+	counted := &heads{of: f.store.Events}
+	catalog, err := module.Build(jsonschema.New(), administration.Module{})
+	require.NoError(t, err)
+	log, _ = f.node()
+	types := administration.NewEventTypes(f.store.Registry)
+	types.SetLog(log, f.chains, counted, catalog.EventTypes)
+	clear(f.chains.pages)
+	require.NoError(t, log.BeginAll(t.Context()))
+	require.LessOrEqual(t, counted.asked, 2*tenants)
+	for p, pages := range f.chains.pages {
+		require.Equal(t, 1, pages, "of %d", p)
+	}
 }
