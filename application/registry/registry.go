@@ -394,9 +394,13 @@ func (r *Registry) Register(ctx context.Context, reg eventtype.Registration, by 
 	if err := r.checkAgainstSchema(&reg); err != nil {
 		return eventtype.Registration{}, err
 	}
-	return r.validateAndStore(ctx, reg, by, func(ctx context.Context, reg eventtype.Registration) (eventtype.Registration, error) {
+	stored, err := r.validateAndStore(ctx, reg, by, func(ctx context.Context, reg eventtype.Registration) (eventtype.Registration, error) {
 		return r.registerChecked(ctx, reg, p)
 	})
+	if err != nil {
+		return eventtype.Registration{}, err
+	}
+	return stored, r.Refresh(ctx, reg.TenantID)
 }
 
 // checkAgainstSchema reports what a registration's personal data and business keys contradict in
@@ -416,8 +420,8 @@ func (r *Registry) checkAgainstSchema(reg *eventtype.Registration) error {
 	return eventtype.Invalid(append(found, contradicted...))
 }
 
-// validateAndStore checks a registration by itself and passes it to store. As with Register, an
-// error together with a registration means that it is stored.
+// validateAndStore checks a registration by itself and passes it to store. The registry is not
+// refreshed.
 func (r *Registry) validateAndStore(
 	ctx context.Context, reg eventtype.Registration, by event.Actor, store func(context.Context, eventtype.Registration) (eventtype.Registration, error),
 ) (eventtype.Registration, error) {
@@ -432,11 +436,7 @@ func (r *Registry) validateAndStore(
 		return eventtype.Registration{}, err
 	}
 	reg.Active, reg.RegisteredAt, reg.RegisteredBy, reg.By = true, event.Micros(r.clock.Now()), by.ID, by
-	stored, err := store(ctx, reg)
-	if err != nil {
-		return eventtype.Registration{}, err
-	}
-	return stored, r.Refresh(ctx, reg.TenantID)
+	return store(ctx, reg)
 }
 
 func checkExamples(schema ports.Schema, examples []json.RawMessage) error {
@@ -468,15 +468,18 @@ func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
 		return err
 	}
 	for _, t := range r.catalog.EventTypes {
-		if !r.HasVersion(sharedID, t.Type, t.SchemaVersion) {
-			_, err := r.validateAndStore(ctx, t.Registration, event.Actor{ID: eventtype.ModuleActor(t.Module)}, r.store.RegisterEventType)
-			if fault.CodeOf(err) == "event_type.duplicate" {
-				err = r.Refresh(ctx, sharedID) // another node registered it first; its version is compared below
-			}
-			if err != nil {
-				return fmt.Errorf("register %s: %w", t.Type, err)
-			}
+		if r.HasVersion(sharedID, t.Type, t.SchemaVersion) {
+			continue
 		}
+		_, err := r.validateAndStore(ctx, t.Registration, event.Actor{ID: eventtype.ModuleActor(t.Module)}, r.store.RegisterEventType)
+		if err != nil && fault.CodeOf(err) != "event_type.duplicate" { // another node registered it first
+			return fmt.Errorf("register %s: %w", t.Type, err)
+		}
+	}
+	if err := r.Refresh(ctx, sharedID); err != nil { // once: it loads all types
+		return err
+	}
+	for _, t := range r.catalog.EventTypes {
 		stored := r.current(sharedID).versions[t.Type][t.SchemaVersion]
 		if stored == nil || !eventtype.EqualSchemas(stored.DataSchema, t.DataSchema) {
 			return fault.New(fault.FailedPrecondition, "event_type.version_rewritten",
