@@ -9,6 +9,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -32,6 +33,10 @@ type EventTypes struct {
 	chains  ports.ChainReader
 	heads   Heads
 	builtIn []module.EventType
+
+	declaring    sync.Mutex
+	declaredAt   int64 // the generation of the built-in types
+	declaredRows []declaredVersion
 
 	reading chan struct{} // a lock that can be waited for with a context; it guards what follows
 	folds   map[event.PartitionID]*typeFold
@@ -95,18 +100,15 @@ func (t *EventTypes) listBuiltIn(ctx context.Context, log ports.LegalEntity) err
 		if err != nil {
 			return err
 		}
-		missing := slices.DeleteFunc(slices.Clone(t.builtIn), func(e module.EventType) bool { return f.listed[typeVersion{e.Type, e.SchemaVersion}] })
-		if len(missing) == 0 {
-			return nil
-		}
-		record, err := t.shared.RegistryRecord(ctx, "")
+		declared, err := t.declared(ctx)
 		if err != nil {
 			return err
 		}
 		data := builtInData{Versions: []versionData{}}
-		for _, v := range record.Versions { // in their order
-			if slices.ContainsFunc(missing, func(e module.EventType) bool { return e.Type == v.Type && e.SchemaVersion == v.SchemaVersion }) {
-				data.Versions = append(data.Versions, versionData{v.Type, v.SchemaVersion, hex.EncodeToString(v.Digest[:])})
+		for _, v := range declared {
+			// A version that was listed otherwise was edited: it is not listed again.
+			if !f.listed[v.versionData] && (v.isAmendment || !f.lists(v.versionData)) {
+				data.Versions = append(data.Versions, v.versionData)
 			}
 		}
 		if len(data.Versions) == 0 {
@@ -118,6 +120,50 @@ func (t *EventTypes) listBuiltIn(ctx context.Context, log ports.LegalEntity) err
 			return err
 		}
 	}
+}
+
+// declaredVersion is a row of a built-in version that this release declares.
+type declaredVersion struct {
+	versionData
+	isAmendment bool
+}
+
+// declared lists the rows of the built-in versions that this release declares, each with its
+// amendments, in their order. A row that is no amendment of those before it is left out. The rows
+// are read once in a process, as long as there is none more.
+func (t *EventTypes) declared(ctx context.Context) ([]declaredVersion, error) {
+	generation, err := t.shared.SharedGeneration(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t.declaring.Lock()
+	defer t.declaring.Unlock()
+	if t.declaredAt == generation && t.declaredRows != nil {
+		return t.declaredRows, nil
+	}
+	record, err := t.shared.RegistryRecord(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	rows := []declaredVersion{}
+	var before eventtype.Registration
+	for i := range record.Versions {
+		v := &record.Versions[i]
+		if !slices.ContainsFunc(t.builtIn, func(e module.EventType) bool { return e.Type == v.Type && e.SchemaVersion == v.SchemaVersion }) {
+			continue
+		}
+		r, err := eventtype.ParseDocument(v.Document)
+		if err != nil {
+			return nil, err
+		}
+		if v.Amendment > 0 && before.Type == v.Type && before.SchemaVersion == v.SchemaVersion && !eventtype.Amends(&before, &r) {
+			continue
+		}
+		before = r
+		rows = append(rows, declaredVersion{versionData{v.Type, v.SchemaVersion, hex.EncodeToString(v.Digest[:])}, v.Amendment > 0})
+	}
+	t.declaredAt, t.declaredRows = generation, rows
+	return rows, nil
 }
 
 // atVersion expects a stream at a version; 0: without events.
@@ -366,8 +412,12 @@ func registeredSince(record *ports.RegistryRecord) (out []eventtype.Change) {
 		chained[typeVersion{c.Type, c.SchemaVersion}] = true
 	}
 	for _, v := range record.Versions {
-		if !chained[typeVersion{v.Type, v.SchemaVersion}] {
-			out = append(out, eventtype.Change{Action: eventtype.ActionRegistered, Type: v.Type, SchemaVersion: v.SchemaVersion, Digest: v.Digest, Actor: v.By, At: v.At})
+		action := eventtype.ActionRegistered
+		if v.Amendment > 0 {
+			action = eventtype.ActionAmended
+		}
+		if v.Amendment > 0 || !chained[typeVersion{v.Type, v.SchemaVersion}] {
+			out = append(out, eventtype.Change{Action: action, Type: v.Type, SchemaVersion: v.SchemaVersion, Digest: v.Digest, Actor: v.By, At: v.At})
 		}
 	}
 	slices.SortStableFunc(out, func(a, b eventtype.Change) int { return a.At.Compare(b.At) })
@@ -612,7 +662,7 @@ func (t *EventTypes) follow(ctx context.Context, log ports.LegalEntity, head por
 		return nil
 	}
 	if f == nil || f.broken != nil || head.Sequence <= f.at {
-		f = &typeFold{log: log, checksum: event.GenesisChecksum(t.log.logName, log.Partition), listed: map[typeVersion]bool{}}
+		f = &typeFold{log: log, checksum: event.GenesisChecksum(t.log.logName, log.Partition), listed: map[versionData]bool{}}
 	}
 	for f.broken == nil && f.at < head.Sequence {
 		var page []event.Recorded
@@ -646,7 +696,7 @@ type typeFold struct {
 	buffer      []byte
 	sealed      *sealedData // nil: not recorded yet
 	changes     []typeChange
-	listed      map[typeVersion]bool // built-in types
+	listed      map[versionData]bool // built-in types
 	listVersion event.Version        // of the stream that lists them
 }
 
@@ -655,6 +705,16 @@ type typeChange struct {
 	eventtype.Change
 	document []byte
 	version  event.Version // of the type's stream
+}
+
+// lists reports whether the log lists a version, whatever its document.
+func (f *typeFold) lists(v versionData) bool {
+	for listed := range f.listed {
+		if listed.Type == v.Type && listed.SchemaVersion == v.SchemaVersion {
+			return true
+		}
+	}
+	return false
 }
 
 // isUpTo reports whether reading on to a head would change nothing.
@@ -708,7 +768,7 @@ func (f *typeFold) apply(e *event.Recorded) error {
 			return err
 		}
 		for _, v := range list.Versions {
-			f.listed[typeVersion{v.Type, v.SchemaVersion}] = true
+			f.listed[v] = true
 		}
 		f.listVersion = e.StreamVersion
 		return nil

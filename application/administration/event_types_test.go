@@ -106,6 +106,40 @@ func TestEventTypes_ListBuiltIn(t *testing.T) {
 	require.NotContains(t, string(events[1].Payload), "backbone.")
 }
 
+// What a release adds to a built-in version is listed beside it; a row that does more has no
+// effect and is not listed.
+func TestEventTypes_ListAmendments(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	row := eventtype.Registration{Type: "gl.journal.archived", SchemaVersion: 1, DataSchema: json.RawMessage(`{"additionalProperties":false,"properties":{"size":{"type":"integer"}}}`)}
+	start := func() int {
+		log, _ := f.node()
+		types := administration.NewEventTypes(f.store.Registry)
+		types.SetLog(log, f.chains, f.store.Events, []module.EventType{{Registration: row}})
+		_, err := log.Of(t.Context(), "acme")
+		require.NoError(t, err)
+		logs, err := f.store.Directory.AdministrativeLogs(t.Context(), "acme")
+		require.NoError(t, err)
+		events, err := f.store.Events.Events(t.Context(), ports.EventQuery{Partition: logs[0].Partition, Types: []string{administration.EventTypesBuiltIn}, Limit: 10})
+		require.NoError(t, err)
+		return len(events)
+	}
+	_, err := f.store.Registry.RegisterEventType(t.Context(), row)
+	require.NoError(t, err)
+	require.Equal(t, 1, start())
+	amended := row
+	amended.Amends, amended.DataSchema = true, json.RawMessage(`{"additionalProperties":false,"properties":{"size":{"type":"integer"},"count":{"type":"integer"}}}`)
+	_, err = f.store.Registry.RegisterEventType(t.Context(), amended)
+	require.NoError(t, err)
+	require.Equal(t, 2, start())
+	require.Equal(t, 2, start())
+	forged := row
+	forged.Amends, forged.Schemas = true, make([]eventtype.SchemaSince, 2)
+	_, err = f.store.Registry.RegisterEventType(t.Context(), forged)
+	require.NoError(t, err)
+	require.Equal(t, 2, start())
+}
+
 // A name that was reserved and not registered, because the node was cut off, can be registered.
 func TestEventTypes_CutOffAfterTheName(t *testing.T) {
 	t.Parallel()

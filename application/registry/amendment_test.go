@@ -135,3 +135,41 @@ func TestRegister_AmendmentRefused(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, "event_type.deprecated", register(more))
 }
+
+// A release may give a version of a built-in type optional members, where objects are closed.
+func TestRegisterBuiltIn_Amendment(t *testing.T) {
+	t.Parallel()
+	types := eventTypes(t, newStore())
+	older := node(t, types, sized)
+	require.NoError(t, older.RegisterBuiltIn(t.Context()))
+	var all sync.WaitGroup
+	for range 3 { // nodes of the next release
+		all.Go(func() { require.NoError(t, node(t, types, sizedMore).RegisterBuiltIn(t.Context())) })
+	}
+	all.Wait()
+	require.NoError(t, older.RefreshAll(t.Context()))
+	versions, err := older.ListVersions(t.Context(), acme, "shop.order.placed")
+	require.NoError(t, err)
+	require.Len(t, versions, 1)
+	require.JSONEq(t, sizedMore, string(versions[0].DataSchema))
+	require.Len(t, versions[0].Schemas, 2)
+	history, err := older.History(t.Context(), acme, "shop.order.placed")
+	require.NoError(t, err)
+	require.Len(t, history, 2)
+	require.Equal(t, eventtype.ActionAmended, history[1].Action)
+	for name, schema := range map[string]string{
+		"the release before":   sized,
+		"another type":         unsized,
+		"required":             sizedOwed,
+		"another member":       `{"type":"object","additionalProperties":false,"properties":{"size":{"type":"integer"},"weight":{"type":"integer"}}}`,
+		"opened":               `{"type":"object","properties":{"size":{"type":"integer"},"colour":{"type":"string"}}}`,
+		"narrowed and widened": `{"type":"object","additionalProperties":false,"properties":{"size":{"type":"integer","minimum":1},"colour":{"type":"string"},"weight":{"type":"integer"}}}`,
+	} {
+		require.Equal(t, "event_type.version_rewritten", code(t, node(t, types, schema).RegisterBuiltIn(t.Context())), name)
+	}
+	require.NoError(t, node(t, types, sizedMore).RegisterBuiltIn(t.Context()))
+	open := eventTypes(t, newStore())
+	require.NoError(t, node(t, open, `{"type":"object","properties":{"size":{"type":"integer"}}}`).RegisterBuiltIn(t.Context()))
+	require.Equal(t, "event_type.version_rewritten", code(t, node(t, open, `{"type":"object","properties":{"size":{"type":"integer"},"colour":{"type":"integer"}}}`).RegisterBuiltIn(t.Context())),
+		"stored events may contradict it")
+}

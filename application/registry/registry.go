@@ -459,8 +459,9 @@ func checkExamples(schema ports.Schema, examples []json.RawMessage) error {
 }
 
 // RegisterBuiltIn registers the types that modules declare, without comparing versions and
-// without a proof. It fails with event_type.version_rewritten if a stored version differs from
-// the declared one in its schema, apart from reasons in x-not-pii, or in its personal data.
+// without a proof. A stored version is amended where the declared one only adds optional members
+// (eventtype.Amend) to closed objects. RegisterBuiltIn fails with event_type.version_rewritten if a stored version differs
+// otherwise from the declared one in its schema, apart from reasons in x-not-pii, or in its personal data.
 // Other differences, such as in dimensions or business keys, are ignored: the stored
 // registration stays in force, and only Go code (checks, upcasters) is that of the release.
 func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
@@ -468,12 +469,10 @@ func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
 		return err
 	}
 	for _, t := range r.catalog.EventTypes {
-		if r.HasVersion(sharedID, t.Type, t.SchemaVersion) {
-			continue
-		}
-		_, err := r.validateAndStore(ctx, t.Registration, event.Actor{ID: eventtype.ModuleActor(t.Module)}, r.store.RegisterEventType)
-		if err != nil && fault.CodeOf(err) != "event_type.duplicate" { // another node registered it first
-			return fmt.Errorf("register %s: %w", t.Type, err)
+		if !r.HasVersion(sharedID, t.Type, t.SchemaVersion) {
+			if err := r.storeBuiltIn(ctx, t.Registration); err != nil {
+				return err
+			}
 		}
 	}
 	if err := r.Refresh(ctx, sharedID); err != nil { // once: it loads all types
@@ -481,16 +480,49 @@ func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
 	}
 	for _, t := range r.catalog.EventTypes {
 		stored := r.current(sharedID).versions[t.Type][t.SchemaVersion]
-		if stored == nil || !eventtype.EqualSchemas(stored.DataSchema, t.DataSchema) {
-			return fault.New(fault.FailedPrecondition, "event_type.version_rewritten",
-				"the schema of %s version %d differs from the stored one; register a new version instead of changing this one", t.Type, t.SchemaVersion)
+		if stored == nil || differenceOf(stored, &t.Registration) == "" {
+			continue
 		}
-		if !equalPersonalData(&stored.Registration, &t.Registration) {
+		next := stored.Registration
+		next.DataSchema, next.PIIFields, next.Description, next.Examples, next.Amends = t.DataSchema, t.PIIFields, t.Description, t.Examples, true
+		if eventtype.Amends(&stored.Registration, &next) {
+			if err := r.storeBuiltIn(ctx, next); err != nil {
+				return err
+			}
+		}
+	}
+	if err := r.Refresh(ctx, sharedID); err != nil {
+		return err
+	}
+	for _, t := range r.catalog.EventTypes {
+		if what := differenceOf(r.current(sharedID).versions[t.Type][t.SchemaVersion], &t.Registration); what != "" {
 			return fault.New(fault.FailedPrecondition, "event_type.version_rewritten",
-				"the personal data of %s version %d are declared otherwise than stored; register a new version instead of changing this one", t.Type, t.SchemaVersion)
+				"the %s of %s version %d differs from the stored one in more than optional members of closed objects; register a new version instead of changing this one", what, t.Type, t.SchemaVersion)
 		}
 	}
 	return nil
+}
+
+// storeBuiltIn stores a version that a module declares, or what amends one. If another node was
+// faster, its version is compared.
+func (r *Registry) storeBuiltIn(ctx context.Context, reg eventtype.Registration) error {
+	_, err := r.validateAndStore(ctx, reg, event.Actor{ID: eventtype.ModuleActor(reg.Module)}, r.store.RegisterEventType)
+	if err != nil && fault.CodeOf(err) != "event_type.duplicate" {
+		return fmt.Errorf("register %s: %w", reg.Type, err)
+	}
+	return nil
+}
+
+// differenceOf names what a stored version has otherwise than the declared one; "": nothing.
+func differenceOf(stored *module.RegisteredType, declared *eventtype.Registration) string {
+	switch {
+	case stored == nil || !eventtype.EqualSchemas(stored.DataSchema, declared.DataSchema):
+		return "schema"
+	case !equalPersonalData(&stored.Registration, declared):
+		return "declaration of personal data"
+	default:
+		return ""
+	}
 }
 
 // equalPersonalData reports whether two registrations seal the same values for the same

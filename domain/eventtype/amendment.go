@@ -72,6 +72,46 @@ func Amend(have, reg *Registration) (Comparison, error) {
 		"version %d of event type %q is registered otherwise, and only optional members can be added to it; register the next version", reg.SchemaVersion, reg.Type).WithField("/schema_version").WithViolations(found...)
 }
 
+// Amends reports whether a registration amends the registered one of the same version without a
+// look at stored events.
+func Amends(have, reg *Registration) bool {
+	c, err := Amend(have, reg)
+	return err == nil && c.Compatible
+}
+
+// AmendmentNumber is the number of the row that a registration of a built-in version becomes: 0
+// for its first one, and each amendment has the next one. In a request Schemas are those that the
+// version has.
+func (r *Registration) AmendmentNumber() int {
+	if !r.Amends {
+		return 0
+	}
+	return max(1, len(r.Schemas))
+}
+
+// Amended makes one registration of the rows of each version, which come in the order of type,
+// version and amendment. A row that is no amendment of those before it has no effect.
+func Amended(rows []Registration) (out []Registration) {
+	for i := range rows {
+		r, last := rows[i], len(out)-1
+		if last < 0 || out[last].Type != r.Type || out[last].SchemaVersion != r.SchemaVersion {
+			out = append(out, r)
+			continue
+		}
+		before := &out[last]
+		if !Amends(before, &r) {
+			continue
+		}
+		if before.Schemas == nil {
+			before.Schemas = []SchemaSince{{before.DataSchema, before.RegisteredAt, before.RegisteredBy}}
+		}
+		r.Schemas = append(before.Schemas, SchemaSince{r.DataSchema, r.RegisteredAt, r.RegisteredBy})
+		r.RegisteredAt, r.RegisteredBy = before.RegisteredAt, before.RegisteredBy
+		*before = r
+	}
+	return out
+}
+
 // pathMembers are the members on the way of the declaration at a pointer such as /pii_fields/0.
 func pathMembers(reg *Registration, pointer string) []string {
 	var i int

@@ -28,6 +28,7 @@ var historyPromises = []promise{
 	{"confirmed and rejected at once, a proposal has one outcome", proposalRace},
 	{"version registered by several nodes at once is registered once", registrationRace},
 	{"amended version keeps each of its schemas", amendedVersion},
+	{"built-in version is amended once at a time, and by an amendment only", amendedBuiltIn},
 	{"proposed amendment takes effect once a second person confirms it", proposedAmendment},
 	{"version amended by several nodes at once is amended once", amendmentRace},
 }
@@ -527,4 +528,53 @@ func amendmentRace(t *testing.T, s *suite) {
 	require.NoError(t, all.Wait())
 	slices.Sort(codes)
 	require.Equal(t, []string{"", "event_type.registry_moved", "event_type.registry_moved"}, codes)
+}
+
+func amendedBuiltIn(t *testing.T, s *suite) {
+	ctx := context.Background()
+	first := registration("conformance.builtin.amended", 1, s.clock.Now())
+	first.DataSchema = []byte(`{"type":"object","additionalProperties":false,"properties":{"size":{"type":"integer"}}}`)
+	_, err := s.store.RegisterEventType(ctx, first)
+	require.NoError(t, err)
+	before := s.generation(t)
+	stored := func() eventtype.Registration {
+		types, _, err := s.store.SharedEventTypes(ctx)
+		require.NoError(t, err)
+		at := slices.IndexFunc(types, func(r eventtype.Registration) bool { return r.Type == first.Type })
+		require.GreaterOrEqual(t, at, 0)
+		return types[at]
+	}
+	a := stored()
+	require.Nil(t, a.Schemas)
+	a.Amends, a.DataSchema = true, []byte(`{"type":"object","additionalProperties":false,"properties":{"size":{"type":"integer"},"weight":{"type":"integer"}}}`)
+	codes := make([]string, 3)
+	var all errgroup.Group
+	for i := range codes {
+		all.Go(func() error {
+			_, err := s.store.RegisterEventType(ctx, a)
+			codes[i] = fault.CodeOf(err)
+			return nil
+		})
+	}
+	require.NoError(t, all.Wait())
+	slices.Sort(codes)
+	require.Equal(t, []string{"", "event_type.duplicate", "event_type.duplicate"}, codes)
+	require.Greater(t, s.generation(t), before)
+	b := stored()
+	require.JSONEq(t, string(a.DataSchema), string(b.DataSchema))
+	require.Len(t, b.Schemas, 2)
+	require.JSONEq(t, string(first.DataSchema), string(b.Schemas[0].DataSchema))
+
+	forged := b
+	forged.Amends, forged.BusinessKeys = true, []eventtype.BusinessKeyRule{{Name: "size", Fields: []string{"size"}}}
+	_, err = s.store.RegisterEventType(ctx, forged)
+	require.NoError(t, err)
+	require.Equal(t, b, stored(), "a row that is no amendment has no effect")
+	record, err := s.store.RegistryRecord(ctx, "")
+	require.NoError(t, err)
+	rows := slices.DeleteFunc(record.Versions, func(v ports.StoredVersion) bool { return v.Type != first.Type })
+	require.Equal(t, []int{0, 1, 2}, []int{rows[0].Amendment, rows[1].Amendment, rows[2].Amendment})
+	history, err := s.types.EventTypeHistory(ctx, "", first.Type)
+	require.NoError(t, err)
+	require.Equal(t, eventtype.ActionAmended, history[1].Action)
 }
