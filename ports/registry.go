@@ -48,8 +48,9 @@ type SharedEventTypes interface {
 	SharedEventTypes(ctx context.Context) (types []eventtype.Registration, generation int64, err error)
 	// SharedGeneration grows with each version of a built-in type.
 	SharedGeneration(ctx context.Context) (int64, error)
-	// RegisterEventType stores a version of a built-in type, assigns the type's number and wakes
-	// every node. Faults event_type.duplicate and event_type.name_taken.
+	// RegisterEventType stores a version of a built-in type, or what amends one, assigns the type's
+	// number and wakes every node. Faults event_type.duplicate, also for an amendment of a version
+	// that was amended since, and event_type.name_taken.
 	RegisterEventType(ctx context.Context, r eventtype.Registration) (eventtype.Registration, error)
 	// ReserveEventTypes gives the numbers of types of tenants. A name that has none becomes one
 	// of tenants for ever.
@@ -79,14 +80,15 @@ type RegistryAudit interface {
 type RegistryRecord struct {
 	TenantID   string
 	Changes    []eventtype.Change // by number, then by version
-	Versions   []StoredVersion    // by type, then by version
+	Versions   []StoredVersion    // by type, then by version, then by amendment
 	Generation int64              // the number of the last change
 }
 
-// StoredVersion is a registered version, whatever it may say.
+// StoredVersion is a registered version or an amendment of it, whatever it may say.
 type StoredVersion struct {
 	Type          string
 	SchemaVersion uint32
+	Amendment     int // 0: the version as it was registered first
 	Document      []byte
 	Digest        [sha256.Size]byte // of the document as it is stored now
 	By            string

@@ -1039,10 +1039,12 @@ type EventStream struct {
 
 // EventType defines model for EventType.
 type EventType struct {
-	BusinessKeys []BusinessKey     `json:"business_keys"`
-	DataSchema   json.RawMessage   `json:"data_schema"`
-	Description  string            `json:"description"`
-	Examples     []json.RawMessage `json:"examples"`
+	// Amendment What the version becomes once another person confirms `proposal`. New events must fit it already.
+	Amendment    EventTypeAmendment `json:"amendment,omitempty,omitzero"`
+	BusinessKeys []BusinessKey      `json:"business_keys"`
+	DataSchema   json.RawMessage    `json:"data_schema"`
+	Description  string             `json:"description"`
+	Examples     []json.RawMessage  `json:"examples"`
 
 	// IsActive It takes new events.
 	IsActive              bool                `json:"is_active"`
@@ -1058,14 +1060,27 @@ type EventType struct {
 	RetentionClass        string              `json:"retention_class"`
 	SchemaVersion         int                 `json:"schema_version"`
 
+	// Schemas The schemas that the version had and has, oldest first; absent unless it was amended.
+	Schemas []EventTypeSchema `json:"schemas,omitempty,omitzero"`
+
 	// Status No event is written or read in a version that is proposed or rejected.
 	Status    string     `json:"status"`
 	Type      string     `json:"type"`
 	Upcasters []Upcaster `json:"upcasters,omitempty,omitzero"`
 }
 
+// EventTypeAmendment What the version becomes once another person confirms `proposal`. New events must fit it already.
+type EventTypeAmendment struct {
+	DataSchema  json.RawMessage   `json:"data_schema"`
+	Description string            `json:"description"`
+	Examples    []json.RawMessage `json:"examples"`
+	PiiFields   []PIIField        `json:"pii_fields"`
+}
+
 // EventTypeAnswer defines model for EventTypeAnswer.
 type EventTypeAnswer struct {
+	// Amended The version was there and has further optional members; with `event_type.amendment` it gets them once another person confirms.
+	Amended   bool      `json:"amended,omitempty,omitzero"`
 	EventType EventType `json:"event_type"`
 }
 
@@ -1111,7 +1126,8 @@ type EventTypeCheck struct {
 	Findings []Violation `json:"findings"`
 
 	// Proof How far it is proven that stored events of earlier versions can be read in this one; there if the version declares
-	// upcasters or requires what earlier ones did not. One check looks at events for about ten seconds.
+	// upcasters or requires what earlier ones did not. For an amendment: that stored events of the version fit it; there
+	// if an object to which a member is added is open. One check looks at events for about ten seconds.
 	Proof         UpcastProof `json:"proof,omitempty,omitzero"`
 	SchemaVersion int         `json:"schema_version"`
 
@@ -1195,6 +1211,14 @@ type EventTypeRegistration struct {
 
 	// Upcasters How data of earlier versions is upcast to this one when it is read.
 	Upcasters []Upcaster `json:"upcasters,omitempty,omitzero"`
+}
+
+// EventTypeSchema defines model for EventTypeSchema.
+type EventTypeSchema struct {
+	// By Pseudonymous id of the person or service, or `module:<name>`.
+	By         string          `json:"by"`
+	DataSchema json.RawMessage `json:"data_schema"`
+	Since      time.Time       `json:"since"`
 }
 
 // EventTypeVersions defines model for EventTypeVersions.
@@ -3189,7 +3213,8 @@ type UpcastFailure struct {
 }
 
 // UpcastProof How far it is proven that stored events of earlier versions can be read in this one; there if the version declares
-// upcasters or requires what earlier ones did not. One check looks at events for about ten seconds.
+// upcasters or requires what earlier ones did not. For an amendment: that stored events of the version fit it; there
+// if an object to which a member is added is open. One check looks at events for about ten seconds.
 type UpcastProof struct {
 	// Complete All events were looked at.
 	Complete bool `json:"complete"`

@@ -40,13 +40,13 @@ func (s *Server) registerEventType(ctx context.Context, r *request, body *api.Ev
 		return nil, err
 	}
 	stored, err := s.config.Types.Register(ctx, reg, tenancy.Actor(principal), proof)
-	if fault.CodeOf(err) == "event_type.duplicate" && r.idempotencyKey() != "" {
+	if code := fault.CodeOf(err); (code == "event_type.duplicate" || code == "event_type.proposal_open") && r.idempotencyKey() != "" {
 		return s.answerRepeatedRegistration(ctx, reg, err)
 	}
 	if err != nil {
 		return nil, pointAtProof(err)
 	}
-	return reply(http.StatusCreated, api.EventTypeAnswer{EventType: eventTypeAnswer(stored)})
+	return reply(http.StatusCreated, api.EventTypeAnswer{EventType: eventTypeAnswer(stored), Amended: stored.Amends})
 }
 
 // registrationOf reads a registration out of a request.
@@ -72,8 +72,8 @@ func registrationOf(tenantID string, b *api.EventTypeRegistration) eventtype.Reg
 	return reg
 }
 
-// answerRepeatedRegistration answers a registration that is sent again. A version never
-// changes, so comparing with the stored one replaces a stored idempotency key.
+// answerRepeatedRegistration answers a registration that is sent again. A version never loses
+// anything, so comparing with the stored one replaces a stored idempotency key.
 func (s *Server) answerRepeatedRegistration(ctx context.Context, reg eventtype.Registration, duplicate error) (answer, error) {
 	versions, err := s.config.Types.ListVersions(ctx, reg.TenantID, reg.Type)
 	if err != nil {
@@ -83,12 +83,19 @@ func (s *Server) answerRepeatedRegistration(ctx context.Context, reg eventtype.R
 		if v.SchemaVersion != reg.SchemaVersion {
 			continue
 		}
-		reg.RegisteredAt, reg.RegisteredBy, reg.RetentionClass = v.RegisteredAt, v.RegisteredBy, v.RetentionClass
-		reg = reg.In(v.State())
-		if v.RegisteredBy != callOf(ctx).principal.PersonID || !sameDocument(eventTypeAnswer(reg), eventTypeAnswer(v)) {
+		have, by := v, v.RegisteredBy
+		switch {
+		case v.Amendment != nil:
+			have, by = *v.Amendment, v.Proposal.Actor
+		case len(v.Schemas) > 0:
+			by = v.Schemas[len(v.Schemas)-1].By
+		}
+		reg.RegisteredAt, reg.RegisteredBy, reg.RetentionClass, reg.Schemas = have.RegisteredAt, have.RegisteredBy, have.RetentionClass, have.Schemas
+		reg = reg.In(have.State())
+		if by != callOf(ctx).principal.PersonID || !sameDocument(eventTypeAnswer(reg), eventTypeAnswer(have)) {
 			break
 		}
-		return replyReplayed(http.StatusOK, api.EventTypeAnswer{EventType: eventTypeAnswer(v)}, true)
+		return replyReplayed(http.StatusOK, api.EventTypeAnswer{EventType: eventTypeAnswer(v), Amended: v.Amendment != nil || len(v.Schemas) > 0}, true)
 	}
 	return answer{}, duplicate
 }
@@ -162,6 +169,13 @@ func eventTypeAnswer(r eventtype.Registration) api.EventType {
 	}
 	if r.Proposal != nil {
 		out.Proposal = eventTypeChangeAnswer(*r.Proposal)
+	}
+	for _, s := range r.Schemas {
+		out.Schemas = append(out.Schemas, api.EventTypeSchema{DataSchema: s.DataSchema, Since: timeText(s.At), By: s.By})
+	}
+	if a := r.Amendment; a != nil {
+		amended := eventTypeAnswer(*a)
+		out.Amendment = api.EventTypeAmendment{DataSchema: amended.DataSchema, PiiFields: amended.PiiFields, Description: amended.Description, Examples: amended.Examples}
 	}
 	return out
 }

@@ -122,3 +122,54 @@ func TestEventTypeEvolution(t *testing.T) {
 	}
 	require.Equal(t, http.StatusUnauthorized, h.do(t, testRequest{method: "GET", path: "/api/event-types/history"}).status)
 }
+
+// A version that is registered again with optional members keeps its number; where an object is
+// open, another person confirms it.
+func TestEventTypeAmendment(t *testing.T) {
+	t.Parallel()
+	h := startAPI(t)
+	register := func(key, body string) testAnswer {
+		header := map[string]string{}
+		if key != "" {
+			header["Idempotency-Key"] = key
+		}
+		return h.do(t, testRequest{method: "POST", path: "/api/event-types", token: "admin", body: body, header: header})
+	}
+	version := func() map[string]any {
+		a := h.do(t, testRequest{method: "GET", path: "/api/event-types/crm.lead.won", token: "admin"})
+		return a.json(t)["versions"].([]any)[0].(map[string]any)
+	}
+	const size, colour = `"size":{"type":"integer"}`, `"colour":{"type":"string"}`
+	require.NotContains(t, register("first", leadVersion(1, size, "")).json(t), "amended")
+	amendment := leadVersion(1, size+","+colour, "")
+	got := register("second", amendment)
+	require.Equal(t, http.StatusCreated, got.status, string(got.body))
+	require.Equal(t, true, got.json(t)["amended"])
+	again := register("second", amendment)
+	require.Equal(t, http.StatusOK, again.status)
+	require.JSONEq(t, string(got.body), string(again.body))
+	require.Equal(t, "event_type.duplicate", register("", amendment).json(t)["code"])
+	schemas := version()["schemas"].([]any)
+	require.Len(t, schemas, 2)
+	require.Equal(t, "p-admin", schemas[1].(map[string]any)["by"])
+	requireProblem(t, "type_not_amended", register("", leadVersion(1, `"size":{"type":"string"},`+colour, "")), http.StatusConflict)
+
+	open := strings.Replace(leadVersion(2, size+","+colour, ""), `"additionalProperties":false,`, "", 1)
+	require.Equal(t, http.StatusCreated, register("", open).status)
+	wider := strings.Replace(open, size, size+`,"count":{"type":"integer"}`, 1)
+	for _, status := range []int{http.StatusCreated, http.StatusOK} {
+		got = register("third", wider)
+		require.Equal(t, status, got.status, string(got.body))
+		require.Equal(t, true, got.json(t)["amended"])
+	}
+	require.Equal(t, "event_type.proposal_open", register("", wider).json(t)["code"])
+	proposed := version()
+	require.Equal(t, "active", proposed["status"])
+	require.Equal(t, "registry.type.amendment_proposed", proposed["proposal"].(map[string]any)["event"])
+	require.NotContains(t, proposed["data_schema"].(map[string]any)["properties"], "count")
+	require.Contains(t, proposed["amendment"].(map[string]any)["data_schema"].(map[string]any)["properties"], "count")
+	confirmed := h.do(t, testRequest{method: "POST", path: "/api/event-types/crm.lead.won/confirm", token: "second_admin", body: `{"schema_version":2}`})
+	require.Equal(t, http.StatusOK, confirmed.status, string(confirmed.body))
+	require.NotContains(t, version(), "amendment")
+	require.Contains(t, version()["data_schema"].(map[string]any)["properties"], "count")
+}

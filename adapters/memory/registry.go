@@ -27,8 +27,9 @@ func (s *Registry) SharedEventTypes(ctx context.Context) (types []eventtype.Regi
 		for _, r := range s.types {
 			types = append(types, cloneRegistration(r))
 		}
-		slices.SortFunc(types, compareRegistrations)
+		slices.SortStableFunc(types, compareRegistrations)
 		generation = int64(len(types))
+		types = eventtype.Amended(types)
 		return nil
 	})
 	return types, generation, err
@@ -53,14 +54,20 @@ func (s *Registry) RegisterEventType(ctx context.Context, r eventtype.Registrati
 		if !name.IsShared {
 			return eventtype.Registration{}, eventtype.NameTaken("", r.Type)
 		}
-		if slices.ContainsFunc(s.types, func(t eventtype.Registration) bool { return compareRegistrations(t, r) == 0 }) {
+		stored := 0
+		for i := range s.types {
+			if compareRegistrations(s.types[i], r) == 0 {
+				stored++
+			}
+		}
+		if stored != r.AmendmentNumber() {
 			return eventtype.Registration{}, eventtype.Duplicate(r.Type, r.SchemaVersion)
 		}
 		r = cloneRegistration(r)
 		if r.RegisteredAt.IsZero() {
 			r.RegisteredAt = s.now()
 		}
-		r.Number, r.Active, r.RegisteredAt = name.Number, true, event.Micros(r.RegisteredAt)
+		r.Number, r.Active, r.RegisteredAt, r.Amends, r.Schemas = name.Number, true, event.Micros(r.RegisteredAt), false, nil
 		s.types = append(s.types, r)
 		return cloneRegistration(r), nil
 	})
@@ -120,9 +127,14 @@ func (s *Registry) RegistryRecord(ctx context.Context, tenantID string) (ports.R
 				Type: t.Type, SchemaVersion: t.SchemaVersion, Document: document, Digest: sha256.Sum256(document), By: t.RegisteredBy, At: t.RegisteredAt,
 			})
 		}
-		slices.SortFunc(record.Versions, func(a, b ports.StoredVersion) int {
+		slices.SortStableFunc(record.Versions, func(a, b ports.StoredVersion) int {
 			return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.SchemaVersion, b.SchemaVersion))
 		})
+		for i := 1; i < len(record.Versions); i++ {
+			if v, before := &record.Versions[i], &record.Versions[i-1]; v.Type == before.Type && v.SchemaVersion == before.SchemaVersion {
+				v.Amendment = before.Amendment + 1
+			}
+		}
 		return record, nil
 	})
 }

@@ -48,9 +48,14 @@ func (d formerDirectory) FormerPrincipals(_ context.Context, tenantID string) (f
 type chains struct {
 	*memory.Audit
 	tamper func([]event.Recorded) []event.Recorded
+	mu     sync.Mutex
+	pages  map[event.PartitionID]int // that were read
 }
 
 func (c *chains) ChainPage(ctx context.Context, p event.PartitionID, after event.Sequence, limit int) ([]event.Recorded, error) {
+	c.mu.Lock()
+	c.pages[p]++
+	c.mu.Unlock()
 	page, err := c.Audit.ChainPage(ctx, p, after, limit)
 	if c.tamper != nil {
 		page = c.tamper(page)
@@ -79,7 +84,7 @@ func newFixture(t *testing.T) *fixture {
 	f.writer = typestest.Writer{Appends: eventappend.NewService(eventappend.Config{
 		Preparer: preparer, Appender: f.store.Appender, Events: f.store.Events, Idempotency: f.store.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour,
 	})}
-	f.chains = &chains{Audit: f.store.Audit}
+	f.chains = &chains{Audit: f.store.Audit, pages: map[event.PartitionID]int{}}
 	return f
 }
 
@@ -408,7 +413,16 @@ func TestPrincipals_RefuseALogThatDoesNotHold(t *testing.T) {
 			_, err = after.PrincipalByTokenHash(t.Context(), other.TokenHash)
 			require.NoError(t, err, "the other tenant is let in")
 
+			read := f.chains.pages[broken]
+			for range 5 {
+				_, err = after.PrincipalByTokenHash(t.Context(), other.TokenHash)
+				require.NoError(t, err)
+			}
+			require.Equal(t, read, f.chains.pages[broken], "it is read again once it has another end")
 			f.chains.tamper = nil
+			require.NoError(t, before.SavePrincipal(t.Context(), person("3"), "", event.Actor{}))
+			_, err = after.PrincipalByPerson(t.Context(), "acme", "p-1")
+			require.NoError(t, err)
 			_, err = before.PrincipalByTokenHash(t.Context(), person("1").TokenHash)
 			require.NoError(t, err)
 		})

@@ -54,6 +54,8 @@ var changeDescriptions = map[eventtype.Action]string{
 	eventtype.ActionDeprecated:           "A version of an event type takes no more events: a second person confirmed it.",
 	eventtype.ActionReactivationProposed: "It was proposed that a deprecated version of an event type takes events again.",
 	eventtype.ActionReactivated:          "A deprecated version of an event type takes events again: a second person confirmed it.",
+	eventtype.ActionAmended:              "A version of an event type got optional members. The event has the document that the version has since.",
+	eventtype.ActionAmendmentProposed:    "Optional members of a version of an event type were proposed, which earlier events may hold in another shape. They take effect when a second person confirms them; until then new events must fit them already.",
 }
 
 // registerEventTypes declares the events about event types.
@@ -65,7 +67,7 @@ func registerEventTypes(r *module.Registrar) {
 		builtInSchema, `{"versions":[{"type":"gl.journal.posted","schema_version":1,"document_sha256":"`+exampleHash+`"}]}`))
 	for _, a := range []eventtype.Action{
 		eventtype.ActionRegistered, eventtype.ActionProposed, eventtype.ActionRejected, eventtype.ActionDeprecationProposed, eventtype.ActionDeprecated,
-		eventtype.ActionReactivationProposed, eventtype.ActionReactivated,
+		eventtype.ActionReactivationProposed, eventtype.ActionReactivated, eventtype.ActionAmended, eventtype.ActionAmendmentProposed,
 	} {
 		r.EventType(builtin(eventOf(a), changeDescriptions[a], changeSchema,
 			`{"type":"equipment.machine.serviced","schema_version":1,"document_sha256":"`+exampleHash+`","reason":"as agreed with the workshop"}`))

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -32,6 +33,10 @@ type EventTypes struct {
 	chains  ports.ChainReader
 	heads   Heads
 	builtIn []module.EventType
+
+	declaring    sync.Mutex
+	declaredAt   int64 // the generation of the built-in types
+	declaredRows []declaredVersion
 
 	reading chan struct{} // a lock that can be waited for with a context; it guards what follows
 	folds   map[event.PartitionID]*typeFold
@@ -95,18 +100,15 @@ func (t *EventTypes) listBuiltIn(ctx context.Context, log ports.LegalEntity) err
 		if err != nil {
 			return err
 		}
-		missing := slices.DeleteFunc(slices.Clone(t.builtIn), func(e module.EventType) bool { return f.listed[typeVersion{e.Type, e.SchemaVersion}] })
-		if len(missing) == 0 {
-			return nil
-		}
-		record, err := t.shared.RegistryRecord(ctx, "")
+		declared, err := t.declared(ctx)
 		if err != nil {
 			return err
 		}
 		data := builtInData{Versions: []versionData{}}
-		for _, v := range record.Versions { // in their order
-			if slices.ContainsFunc(missing, func(e module.EventType) bool { return e.Type == v.Type && e.SchemaVersion == v.SchemaVersion }) {
-				data.Versions = append(data.Versions, versionData{v.Type, v.SchemaVersion, hex.EncodeToString(v.Digest[:])})
+		for _, v := range declared {
+			// A version that was listed otherwise was edited: it is not listed again.
+			if !f.listed[v.versionData] && (v.isAmendment || !f.lists(v.versionData)) {
+				data.Versions = append(data.Versions, v.versionData)
 			}
 		}
 		if len(data.Versions) == 0 {
@@ -118,6 +120,50 @@ func (t *EventTypes) listBuiltIn(ctx context.Context, log ports.LegalEntity) err
 			return err
 		}
 	}
+}
+
+// declaredVersion is a row of a built-in version that this release declares.
+type declaredVersion struct {
+	versionData
+	isAmendment bool
+}
+
+// declared lists the rows of the built-in versions that this release declares, each with its
+// amendments, in their order. A row that is no amendment of those before it is left out. The rows
+// are read once in a process, as long as there is none more.
+func (t *EventTypes) declared(ctx context.Context) ([]declaredVersion, error) {
+	generation, err := t.shared.SharedGeneration(ctx)
+	if err != nil {
+		return nil, err
+	}
+	t.declaring.Lock()
+	defer t.declaring.Unlock()
+	if t.declaredAt == generation && t.declaredRows != nil {
+		return t.declaredRows, nil
+	}
+	record, err := t.shared.RegistryRecord(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	rows := []declaredVersion{}
+	var before eventtype.Registration
+	for i := range record.Versions {
+		v := &record.Versions[i]
+		if !slices.ContainsFunc(t.builtIn, func(e module.EventType) bool { return e.Type == v.Type && e.SchemaVersion == v.SchemaVersion }) {
+			continue
+		}
+		r, err := eventtype.ParseDocument(v.Document)
+		if err != nil {
+			return nil, err
+		}
+		if v.Amendment > 0 && before.Type == v.Type && before.SchemaVersion == v.SchemaVersion && !eventtype.Amends(&before, &r) {
+			continue
+		}
+		before = r
+		rows = append(rows, declaredVersion{versionData{v.Type, v.SchemaVersion, hex.EncodeToString(v.Digest[:])}, v.Amendment > 0})
+	}
+	t.declaredAt, t.declaredRows = generation, rows
+	return rows, nil
 }
 
 // atVersion expects a stream at a version; 0: without events.
@@ -154,6 +200,17 @@ func (t *EventTypes) EventTypes(ctx context.Context, tenantID string) ([]eventty
 			return nil, 0, err
 		}
 		r.TenantID, r.Number, r.RegisteredAt, r.RegisteredBy = tenantID, numbers[of.name].Number, v.first.At, v.first.Actor
+		if r.Schemas, err = v.schemas(); err != nil {
+			return nil, 0, err
+		}
+		if v.state.Proposal != nil && v.state.Proposal.Action == eventtype.ActionAmendmentProposed {
+			proposed, err := eventtype.ParseDocument(v.proposed)
+			if err != nil {
+				return nil, 0, err
+			}
+			proposed.TenantID, proposed.Number, proposed.Amends, proposed.Proposal = tenantID, r.Number, true, v.state.Proposal
+			r.Amendment = &proposed
+		}
 		out = append(out, r.In(v.state))
 	}
 	slices.SortFunc(out, func(a, b eventtype.Registration) int {
@@ -179,7 +236,7 @@ func (t *EventTypes) EventTypeGenerations(ctx context.Context) (map[string]int64
 	if t.log == nil {
 		return out, nil
 	}
-	return out, t.read(ctx, func() {
+	return out, t.read(ctx, "", func() {
 		for _, f := range t.folds {
 			switch {
 			case f.broken != nil:
@@ -226,10 +283,17 @@ func (t *EventTypes) register(ctx context.Context, r eventtype.Registration, at 
 		by = event.Actor{Type: event.Human, ID: r.RegisteredBy}
 	}
 	err = t.write(ctx, r.TenantID, r.Type, at, by, func(s *registryState) ([]event.Draft, error) {
-		if s.versions[typeVersion{r.Type, r.SchemaVersion}] != nil {
-			return nil, eventtype.Duplicate(r.Type, r.SchemaVersion)
-		}
 		c := r.Registered(digest)
+		switch v := s.versions[typeVersion{r.Type, r.SchemaVersion}]; {
+		case v == nil && r.Amends:
+			return nil, eventtype.NotRegistered(r.Type)
+		case v != nil && !r.Amends:
+			return nil, eventtype.Duplicate(r.Type, r.SchemaVersion)
+		case v != nil:
+			if err := v.of(r.SchemaVersion).CheckAmendment(&c); err != nil {
+				return nil, err
+			}
+		}
 		return []event.Draft{changeDraft(&c, document)}, nil
 	})
 	if fault.CodeOf(err) == "append.event_too_large" {
@@ -268,7 +332,11 @@ func (t *EventTypes) change(ctx context.Context, c eventtype.Change, at *int64) 
 		}
 		drafts := make([]event.Draft, len(out))
 		for i := range out {
-			drafts[i] = changeDraft(&out[i], nil)
+			var document []byte
+			if out[i].Action == eventtype.ActionAmended {
+				document = s.versions[typeVersion{out[i].Type, out[i].SchemaVersion}].proposed
+			}
+			drafts[i] = changeDraft(&out[i], document)
 		}
 		return drafts, nil
 	})
@@ -344,8 +412,12 @@ func registeredSince(record *ports.RegistryRecord) (out []eventtype.Change) {
 		chained[typeVersion{c.Type, c.SchemaVersion}] = true
 	}
 	for _, v := range record.Versions {
-		if !chained[typeVersion{v.Type, v.SchemaVersion}] {
-			out = append(out, eventtype.Change{Action: eventtype.ActionRegistered, Type: v.Type, SchemaVersion: v.SchemaVersion, Digest: v.Digest, Actor: v.By, At: v.At})
+		action := eventtype.ActionRegistered
+		if v.Amendment > 0 {
+			action = eventtype.ActionAmended
+		}
+		if v.Amendment > 0 || !chained[typeVersion{v.Type, v.SchemaVersion}] {
+			out = append(out, eventtype.Change{Action: action, Type: v.Type, SchemaVersion: v.SchemaVersion, Digest: v.Digest, Actor: v.By, At: v.At})
 		}
 	}
 	slices.SortStableFunc(out, func(a, b eventtype.Change) int { return a.At.Compare(b.At) })
@@ -370,21 +442,60 @@ type registryState struct {
 
 type registeredVersion struct {
 	first    eventtype.Change // that registered or proposed it
-	document []byte
+	digest   [sha256.Size]byte
+	document []byte // as it was last amended
+	proposed []byte // the document of the amendment that was last proposed
 	state    eventtype.State
+	former   []datedDocument  // those that amendments replaced
+	since    eventtype.Change // that made the document take effect
+}
+
+// datedDocument is a document with the change that made it take effect.
+type datedDocument struct {
+	since    eventtype.Change
+	document []byte
+}
+
+// of is the version for the rules of changes.
+func (v *registeredVersion) of(number uint32) *eventtype.VersionState {
+	return &eventtype.VersionState{SchemaVersion: number, Digest: v.digest, State: v.state}
+}
+
+// schemas lists the schemas that the version had and has; nil unless it was amended.
+func (v *registeredVersion) schemas() (out []eventtype.SchemaSince, err error) {
+	if len(v.former) == 0 {
+		return nil, nil
+	}
+	for _, d := range append(slices.Clone(v.former), datedDocument{v.since, v.document}) {
+		r, err := eventtype.ParseDocument(d.document)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, eventtype.SchemaSince{DataSchema: r.DataSchema, At: d.since.At, By: d.since.Actor})
+	}
+	return out, nil
 }
 
 func newRegistryState() *registryState {
 	return &registryState{versions: map[typeVersion]*registeredVersion{}, streams: map[string]event.Version{}}
 }
 
-// apply adds a change; document is that of the version which it registers or proposes.
+// apply adds a change; document is that of the version which it registers, amends or proposes.
 func (s *registryState) apply(c eventtype.Change, document []byte) {
 	of := typeVersion{c.Type, c.SchemaVersion}
 	v := s.versions[of]
 	if v == nil {
-		v = &registeredVersion{first: c, document: document}
+		v = &registeredVersion{first: c, digest: c.Digest, document: document}
 		s.versions[of] = v
+	}
+	switch c.Action {
+	case eventtype.ActionRegistered:
+		v.since = c
+	case eventtype.ActionAmendmentProposed:
+		v.proposed = document
+	case eventtype.ActionAmended:
+		v.former = append(slices.Clip(v.former), datedDocument{v.since, v.document})
+		v.since, v.digest, v.document = c, c.Digest, document
 	}
 	v.state.Apply(c)
 	s.generation = c.Number
@@ -394,7 +505,7 @@ func (s *registryState) apply(c eventtype.Change, document []byte) {
 func (s *registryState) versionsOf(name string) (out []eventtype.VersionState) {
 	for of, v := range s.versions {
 		if of.name == name {
-			out = append(out, eventtype.VersionState{SchemaVersion: of.number, Digest: v.first.Digest, State: v.state})
+			out = append(out, *v.of(of.number))
 		}
 	}
 	slices.SortFunc(out, func(a, b eventtype.VersionState) int { return cmp.Compare(a.SchemaVersion, b.SchemaVersion) })
@@ -481,7 +592,7 @@ func (t *EventTypes) fold(ctx context.Context, tenantID string) (out typeFold, e
 	if t.log == nil {
 		return out, nil
 	}
-	err = t.read(ctx, func() {
+	err = t.read(ctx, tenantID, func() {
 		for _, f := range t.folds {
 			if f.log.TenantID == tenantID {
 				out = *f
@@ -498,8 +609,9 @@ func (t *EventTypes) fold(ctx context.Context, tenantID string) (out typeFold, e
 // may hold all connections.
 const queryTimeout = 10 * time.Second
 
-// read folds the events that are new in all logs and runs then with the lock.
-func (t *EventTypes) read(ctx context.Context, then func()) error {
+// read folds the events that are new in the log of a tenant, or in all logs without one, and runs
+// then with the lock.
+func (t *EventTypes) read(ctx context.Context, tenantID string, then func()) error {
 	select {
 	case t.reading <- struct{}{}:
 		defer func() { <-t.reading }()
@@ -509,7 +621,7 @@ func (t *EventTypes) read(ctx context.Context, then func()) error {
 	var heads map[event.PartitionID]ports.Head
 	var logs []ports.LegalEntity
 	err := bounded(ctx, func(ctx context.Context) (err error) {
-		if logs, err = t.log.entities.AdministrativeLogs(ctx, ""); err != nil {
+		if logs, err = t.log.entities.AdministrativeLogs(ctx, tenantID); err != nil {
 			return err
 		}
 		partitions := make([]event.PartitionID, len(logs))
@@ -542,14 +654,15 @@ func bounded(ctx context.Context, query func(context.Context) error) error {
 }
 
 // follow folds the events of a log up to its head; from its beginning if the log ends before
-// the events that were read, or in another one.
+// the events that were read, or in another one. A broken log is not read again before its head
+// has changed: every look would read all of it.
 func (t *EventTypes) follow(ctx context.Context, log ports.LegalEntity, head ports.Head) error {
 	f := t.folds[log.Partition]
-	if f != nil && head.Sequence == f.at && head.Checksum == f.checksum {
+	if f != nil && f.isUpTo(head) {
 		return nil
 	}
 	if f == nil || f.broken != nil || head.Sequence <= f.at {
-		f = &typeFold{log: log, checksum: event.GenesisChecksum(t.log.logName, log.Partition), listed: map[typeVersion]bool{}}
+		f = &typeFold{log: log, checksum: event.GenesisChecksum(t.log.logName, log.Partition), listed: map[versionData]bool{}}
 	}
 	for f.broken == nil && f.at < head.Sequence {
 		var page []event.Recorded
@@ -568,6 +681,7 @@ func (t *EventTypes) follow(ctx context.Context, log ports.LegalEntity, head por
 		}
 		t.folds[log.Partition] = f
 	}
+	f.brokenAt = head
 	t.folds[log.Partition] = f
 	return nil
 }
@@ -578,10 +692,11 @@ type typeFold struct {
 	at          event.Sequence // of the last event
 	checksum    event.Hash     // of the last event
 	broken      error          // administration.log_broken
+	brokenAt    ports.Head     // the head of the log when it was found broken
 	buffer      []byte
 	sealed      *sealedData // nil: not recorded yet
 	changes     []typeChange
-	listed      map[typeVersion]bool // built-in types
+	listed      map[versionData]bool // built-in types
 	listVersion event.Version        // of the stream that lists them
 }
 
@@ -590,6 +705,24 @@ type typeChange struct {
 	eventtype.Change
 	document []byte
 	version  event.Version // of the type's stream
+}
+
+// lists reports whether the log lists a version, whatever its document.
+func (f *typeFold) lists(v versionData) bool {
+	for listed := range f.listed {
+		if listed.Type == v.Type && listed.SchemaVersion == v.SchemaVersion {
+			return true
+		}
+	}
+	return false
+}
+
+// isUpTo reports whether reading on to a head would change nothing.
+func (f *typeFold) isUpTo(head ports.Head) bool {
+	if f.broken != nil {
+		return head.Sequence == f.brokenAt.Sequence && head.Checksum == f.brokenAt.Checksum
+	}
+	return head.Sequence == f.at && head.Checksum == f.checksum
 }
 
 func (f *typeFold) generation() int64 {
@@ -635,7 +768,7 @@ func (f *typeFold) apply(e *event.Recorded) error {
 			return err
 		}
 		for _, v := range list.Versions {
-			f.listed[typeVersion{v.Type, v.SchemaVersion}] = true
+			f.listed[v] = true
 		}
 		f.listVersion = e.StreamVersion
 		return nil
@@ -646,6 +779,9 @@ func (f *typeFold) apply(e *event.Recorded) error {
 	}
 	if e.Stream != typeStreamOf(c.Type) {
 		return errors.New("the stream is not that of the type")
+	}
+	if document == nil && (action == eventtype.ActionAmended || action == eventtype.ActionAmendmentProposed) {
+		return errors.New("an amendment has no document")
 	}
 	c.TenantID, c.Number, c.Action, c.Actor, c.At, c.Checksum = f.log.TenantID, f.generation()+1, action, e.ActorID, e.RecordedAt.UTC(), e.Checksum
 	f.changes = append(f.changes, typeChange{c, document, e.StreamVersion})

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"strings"
 	"testing"
 
@@ -105,6 +106,40 @@ func TestEventTypes_ListBuiltIn(t *testing.T) {
 	require.NotContains(t, string(events[1].Payload), "backbone.")
 }
 
+// What a release adds to a built-in version is listed beside it; a row that does more has no
+// effect and is not listed.
+func TestEventTypes_ListAmendments(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	row := eventtype.Registration{Type: "gl.journal.archived", SchemaVersion: 1, DataSchema: json.RawMessage(`{"additionalProperties":false,"properties":{"size":{"type":"integer"}}}`)}
+	start := func() int {
+		log, _ := f.node()
+		types := administration.NewEventTypes(f.store.Registry)
+		types.SetLog(log, f.chains, f.store.Events, []module.EventType{{Registration: row}})
+		_, err := log.Of(t.Context(), "acme")
+		require.NoError(t, err)
+		logs, err := f.store.Directory.AdministrativeLogs(t.Context(), "acme")
+		require.NoError(t, err)
+		events, err := f.store.Events.Events(t.Context(), ports.EventQuery{Partition: logs[0].Partition, Types: []string{administration.EventTypesBuiltIn}, Limit: 10})
+		require.NoError(t, err)
+		return len(events)
+	}
+	_, err := f.store.Registry.RegisterEventType(t.Context(), row)
+	require.NoError(t, err)
+	require.Equal(t, 1, start())
+	amended := row
+	amended.Amends, amended.DataSchema = true, json.RawMessage(`{"additionalProperties":false,"properties":{"size":{"type":"integer"},"count":{"type":"integer"}}}`)
+	_, err = f.store.Registry.RegisterEventType(t.Context(), amended)
+	require.NoError(t, err)
+	require.Equal(t, 2, start())
+	require.Equal(t, 2, start())
+	forged := row
+	forged.Amends, forged.Schemas = true, make([]eventtype.SchemaSince, 2)
+	_, err = f.store.Registry.RegisterEventType(t.Context(), forged)
+	require.NoError(t, err)
+	require.Equal(t, 2, start())
+}
+
 // A name that was reserved and not registered, because the node was cut off, can be registered.
 func TestEventTypes_CutOffAfterTheName(t *testing.T) {
 	t.Parallel()
@@ -149,7 +184,55 @@ func TestEventTypes_RefuseALogThatDoesNotHold(t *testing.T) {
 	generations, err := fresh.EventTypeGenerations(t.Context())
 	require.NoError(t, err)
 	require.Negative(t, generations["acme"], "so that loading it says why")
+	// It is read again once it has another end.
+	read := f.chains.pages[logs[0].Partition]
+	for range 10 {
+		_, _, err = fresh.EventTypes(t.Context(), "acme")
+		require.Equal(t, "administration.log_broken", fault.CodeOf(err))
+		_, err = fresh.EventTypeGenerations(t.Context())
+		require.NoError(t, err)
+	}
+	require.Equal(t, read, f.chains.pages[logs[0].Partition])
 	f.chains.tamper = nil
-	_, _, err = fresh.EventTypes(t.Context(), "acme")
+	_, err = types.RegisterEventType(t.Context(), serviced(2))
 	require.NoError(t, err)
+	listed, _, err = fresh.EventTypes(t.Context(), "acme")
+	require.NoError(t, err)
+	require.Len(t, listed, 2)
+}
+
+// heads counts the ends of logs that were asked for.
+type heads struct {
+	of    administration.Heads
+	asked int
+}
+
+func (h *heads) Heads(ctx context.Context, partitions []event.PartitionID) (map[event.PartitionID]ports.Head, error) {
+	h.asked += len(partitions)
+	return h.of.Heads(ctx, partitions)
+}
+
+// A start asks for the end of each tenant's log a few times, however many tenants there are.
+func TestEventTypes_StartWithManyTenants(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	const tenants = 30
+	for i := range tenants {
+		_, err := f.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: fmt.Sprintf("tenant-%d", i), Code: "DEMF"})
+		require.NoError(t, err)
+	}
+	_, log := f.typesNode(t, f.store.Registry)
+	require.NoError(t, log.BeginAll(t.Context()))
+	counted := &heads{of: f.store.Events}
+	catalog, err := module.Build(jsonschema.New(), administration.Module{})
+	require.NoError(t, err)
+	log, _ = f.node()
+	types := administration.NewEventTypes(f.store.Registry)
+	types.SetLog(log, f.chains, counted, catalog.EventTypes)
+	clear(f.chains.pages)
+	require.NoError(t, log.BeginAll(t.Context()))
+	require.LessOrEqual(t, counted.asked, 2*tenants)
+	for p, pages := range f.chains.pages {
+		require.Equal(t, 1, pages, "of %d", p)
+	}
 }

@@ -57,7 +57,7 @@ type Streams interface {
 	Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error)
 }
 
-// Adoption takes over what an earlier release stored about a concern, see Log.Adopt.
+// Adoption takes over what an earlier release stored about a concern, see Log.adopt.
 type Adoption struct {
 	Concern string
 	Drafts  func(ctx context.Context, tenantID string) ([]event.Draft, error)
@@ -321,17 +321,10 @@ func brokenLog(tenantID, reason string) *fault.Error {
 		"the administrative log of tenant %s does not hold together: %s. Run `backbone verify --tenant %s` and restore the log", tenantID, reason, tenantID)
 }
 
-// Adopt records what an earlier release stored about a concern, such as "webhooks", once for
+// adopt records what an earlier release stored about a concern, such as "webhooks", once for
 // each tenant: drafts returns one for each row, every one of its own stream. After it a row
-// that no event supports is forged.
-func (l *Log) Adopt(ctx context.Context, tenantID, concern string, drafts func(context.Context) ([]event.Draft, error)) error {
-	log, err := l.Of(ctx, tenantID)
-	if err != nil {
-		return err
-	}
-	return l.adopt(ctx, log, concern, drafts)
-}
-
+// that no event supports is forged. It is the only way in which rows enter a log: an Adoption
+// runs when a process first uses the log, AdoptRevisions when what keeps the rows is at hand.
 func (l *Log) adopt(ctx context.Context, log ports.LegalEntity, concern string, drafts func(context.Context) ([]event.Draft, error)) error {
 	adopted := event.StreamID{Type: administrationStream, ID: concern}
 	if exists, err := l.exists(ctx, log, adopted); err != nil || exists {

@@ -323,12 +323,13 @@ const pageEvents = 500
 
 // follow folds the events of a log up to its head. A log that ends before the events that
 // were read, or in another one, is read again from its beginning: the database was restored,
-// or failed over to a standby that lacked them.
+// or failed over to a standby that lacked them. A broken log is not read again before its head has
+// changed: every request, whatever its token, would read all of it.
 func (p *Principals) follow(ctx context.Context, log ports.LegalEntity, head ports.Head) error {
 	p.mu.RLock()
 	before := p.folds[log.Partition]
 	p.mu.RUnlock()
-	if before != nil && head.Sequence == before.at && head.Checksum == before.checksum {
+	if before != nil && before.isUpTo(head) {
 		return nil
 	}
 	f := newFold(log, event.GenesisChecksum(p.log.logName, log.Partition))
@@ -350,6 +351,7 @@ func (p *Principals) follow(ctx context.Context, log ports.LegalEntity, head por
 	if f.broken != nil && (before == nil || before.broken == nil) {
 		p.log.logger.ErrorContext(ctx, "the administrative log of a tenant does not hold together; its callers are refused", "tenant", log.TenantID, "after", f.at, "code", fault.CodeOf(f.broken))
 	}
+	f.brokenAt = head
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.folds[log.Partition] = f
@@ -385,7 +387,8 @@ type fold struct {
 	byToken    map[event.Hash]string
 	names      map[string]module.SealedDocument // by person id
 	grants     map[event.ID]disclosure.Grant
-	broken     error // administration.log_broken
+	broken     error      // administration.log_broken
+	brokenAt   ports.Head // the head of the log when it was found broken
 	buffer     []byte
 }
 
@@ -402,6 +405,14 @@ func (f *fold) copy() *fold {
 	c := *f
 	c.principals, c.byToken, c.names, c.grants, c.buffer = maps.Clone(f.principals), maps.Clone(f.byToken), maps.Clone(f.names), maps.Clone(f.grants), nil
 	return &c
+}
+
+// isUpTo reports whether reading on to a head would change nothing.
+func (f *fold) isUpTo(head ports.Head) bool {
+	if f.broken != nil {
+		return head.Sequence == f.brokenAt.Sequence && head.Checksum == f.brokenAt.Checksum
+	}
+	return head.Sequence == f.at && head.Checksum == f.checksum
 }
 
 func (f *fold) fail(reason string) { f.broken = logBroken(f.log, f.at, reason) }

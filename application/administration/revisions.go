@@ -14,7 +14,7 @@ import (
 // previews and approvals repeat.
 const maxRevisions = 1000
 
-// concern is something that Adopt has recorded for a tenant.
+// concern is something that AdoptRevisions has recorded for a tenant.
 type concern struct{ tenantID, name string }
 
 // Revisions implements ports.AdministrativeLog.
@@ -87,7 +87,11 @@ func (l *Log) AdoptRevisions(ctx context.Context, tenantID, name string, rows fu
 	if known {
 		return at, nil
 	}
-	err := l.Adopt(ctx, tenantID, name, func(ctx context.Context) ([]event.Draft, error) {
+	log, err := l.Of(ctx, tenantID)
+	if err != nil {
+		return 0, err
+	}
+	err = l.adopt(ctx, log, name, func(ctx context.Context) ([]event.Draft, error) {
 		revisions, err := rows(ctx)
 		drafts := make([]event.Draft, len(revisions))
 		for i, r := range revisions {

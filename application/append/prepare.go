@@ -354,6 +354,9 @@ func isStorable(s string) bool { return utf8.ValidString(s) && strings.IndexByte
 
 func checkType(t *module.RegisteredType, data json.RawMessage, d *event.Draft) error {
 	violations, err := t.Schema.Validate(data)
+	if err == nil && len(violations) == 0 && t.Proposed != nil {
+		violations, err = t.Proposed.Validate(data)
+	}
 	if err != nil {
 		return err
 	}

@@ -90,6 +90,11 @@ type erasureFixture struct {
 	journal            *administration.Log
 }
 
+// hrCatalog is the same for all fixtures: building it takes longer than most of their work.
+var hrCatalog = sync.OnceValues(func() (*module.Catalog, error) {
+	return module.Build(typestest.Schemas{}, administration.Module{}, erasure.Module{}, hrModule{})
+})
+
 var start = time.Date(2026, 3, 31, 10, 0, 0, 0, time.UTC)
 
 func newErasureFixture(t testing.TB) *erasureFixture {
@@ -109,7 +114,7 @@ func newErasureFixture(t testing.TB) *erasureFixture {
 	require.NoError(t, err)
 	b.us, err = b.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF", TimeZone: "America/New_York"})
 	require.NoError(t, err)
-	catalog, err := module.Build(typestest.Schemas{}, administration.Module{}, erasure.Module{}, hrModule{})
+	catalog, err := hrCatalog()
 	require.NoError(t, err)
 	b.types = registry.New(administration.NewEventTypes(b.store.Registry), typestest.Schemas{}, nil, catalog, b.clock)
 	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))

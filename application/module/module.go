@@ -197,6 +197,7 @@ func (t IntentType) KeyClass() shredding.KeyClass { return t.keyClass }
 type RegisteredType struct {
 	eventtype.Registration
 	Schema   ports.Schema
+	Proposed ports.Schema        // of the amendment that is proposed, which new events must fit too; nil: none
 	Manifest *shredding.Manifest // nil or empty without personal data
 	KeyClass shredding.KeyClass
 	Checks   []Check

@@ -2,6 +2,7 @@ package registry
 
 import (
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"maps"
 	"reflect"
@@ -24,6 +25,7 @@ type Verdict string
 const (
 	VerdictNewType    Verdict = "new_type"    // the first version
 	VerdictNewVersion Verdict = "new_version" // the policy of schema evolution is met; the proof may be incomplete
+	VerdictAmendment  Verdict = "amendment"   // the version gets optional members; the proof may be incomplete
 	VerdictUnchanged  Verdict = "unchanged"   // already registered with this content; Register gives event_type.duplicate
 	VerdictRefused    Verdict = "refused"
 )
@@ -68,13 +70,15 @@ func (r *Registry) Check(ctx context.Context, reg eventtype.Registration, p Proo
 		collect(checkExamples(compiled, reg.Examples))
 	}
 	current := r.current(reg.TenantID)
-	if have := current.registration(reg.Type, reg.SchemaVersion); have != nil {
+	switch have := current.registration(reg.Type, reg.SchemaVersion); {
+	case have != nil && (equalRegistrations(*have, reg) || have.Amendment != nil && equalRegistrations(*have.Amendment, reg)):
 		c := eventtype.Compare(have, &reg)
 		out.Comparison, out.Verdict = &c, VerdictUnchanged
-		if !equalRegistrations(*have, reg) {
-			collect(fault.New(fault.Conflict, "event_type.duplicate", "this version is registered otherwise; versions never change, register the next one").WithField("/schema_version"))
-		}
-	} else {
+	case have != nil:
+		c, err := r.checkAmendment(current, have, &reg)
+		out.Comparison, out.Verdict = &c, VerdictAmendment
+		collect(err)
+	default:
 		older, err := r.checkEvolution(current, &reg)
 		out.Comparison = older
 		collect(err)
@@ -83,13 +87,13 @@ func (r *Registry) Check(ctx context.Context, reg eventtype.Registration, p Proo
 			out.Verdict = VerdictNewType
 		}
 	}
-	if len(out.Findings) == 0 && out.Verdict == VerdictNewVersion {
+	if len(out.Findings) == 0 && (out.Verdict == VerdictNewVersion || out.Verdict == VerdictAmendment) {
 		var err error
 		if out.Report, err = r.prove(ctx, current, &reg, out.Comparison, p); err != nil {
 			return Assessment{}, err
 		}
 		if out.Report != nil && out.Report.Failed {
-			collect(proofFault(out.Report))
+			collect(proofFault(&reg, out.Report))
 		}
 	}
 	if len(out.Findings) > 0 {
@@ -174,6 +178,40 @@ func (r *Registry) checkEvolution(current *snapshot, reg *eventtype.Registration
 		}
 	}
 	return withPrevious, nil
+}
+
+// checkAmendment compares a registration with the registered version of the same number, and with
+// the next version, in which its events are read. Faults event_type.duplicate, event_type.deprecated,
+// event_type.proposal_open and event_type.incompatible.
+func (r *Registry) checkAmendment(current *snapshot, have, reg *eventtype.Registration) (eventtype.Comparison, error) {
+	c, err := eventtype.Amend(have, reg)
+	if err != nil {
+		return c, err
+	}
+	reg.Amends, reg.Withheld = true, !c.Compatible
+	version := eventtype.VersionState{SchemaVersion: have.SchemaVersion, State: have.State()}
+	if reg.Proposal != nil {
+		version.State.Proposal = nil // the one that is confirmed
+	}
+	document, err := reg.Document()
+	if err != nil {
+		return c, err
+	}
+	change := reg.Registered(sha256.Sum256(document))
+	if err := version.CheckAmendment(&change); err != nil {
+		return c, err
+	}
+	var after *eventtype.Registration
+	for version, t := range current.versions[reg.Type] {
+		if version > reg.SchemaVersion && (after == nil || after.SchemaVersion > version) {
+			after = &t.Registration
+		}
+	}
+	if after == nil {
+		return c, nil
+	}
+	next := eventtype.Compare(reg, after)
+	return c, next.Refusal(reg.Type)
 }
 
 // checkDefaults validates the defaults that fill members which earlier events lack.
@@ -288,43 +326,57 @@ const maxRegisterAttempts = 10
 func (r *Registry) registerChecked(ctx context.Context, reg eventtype.Registration, p ProofRequest) (eventtype.Registration, error) {
 	reg.Withheld = len(reg.Upcasters) > 0 // others read what its upcasters make of their events
 	var stored eventtype.Registration
-	err := r.checkedAt(ctx, &reg, p, func(generation int64, isRegistered bool) (err error) {
-		if isRegistered {
-			stored, err = r.store.RegisterEventType(ctx, reg) // fails with event_type.duplicate
-			return err
+	err := r.checkedAt(ctx, &reg, p, func(generation int64) (err error) {
+		if reg.Withheld && reg.By.Type != event.Human {
+			return PersonRequired()
 		}
 		stored, err = r.store.RegisterEventTypeAt(ctx, reg, generation)
 		return err
 	})
+	stored.Amends = reg.Amends
 	return stored, err
 }
 
-// checkedAt checks a version against the current generation of its registry and then calls store,
+// checkedAt checks a version, or what amends one, against the current generation of its registry and then calls store,
 // which is to fail with event_type.registry_moved if the generation has changed. Then it tries again.
-func (r *Registry) checkedAt(ctx context.Context, reg *eventtype.Registration, p ProofRequest, store func(generation int64, isRegistered bool) error) error {
+func (r *Registry) checkedAt(ctx context.Context, reg *eventtype.Registration, p ProofRequest, store func(generation int64) error) error {
 	for attempt := 1; ; attempt++ {
 		if err := r.Refresh(ctx, reg.TenantID); err != nil {
 			return err
 		}
 		current := r.current(reg.TenantID)
-		if have := current.registration(reg.Type, reg.SchemaVersion); have != nil && (have.Proposal == nil || reg.Proposal == nil) {
-			return store(current.generation, true)
-		}
-		compared, err := r.checkEvolution(current, reg)
+		compared, err := r.compareNow(current, reg)
 		if err != nil {
 			return err
 		}
 		report, err := r.prove(ctx, current, reg, compared, p)
 		if err == nil {
-			err = proofFault(report)
+			err = proofFault(reg, report)
 		}
 		if err != nil {
 			return err
 		}
-		err = store(current.generation, false)
+		err = store(current.generation)
 		if fault.CodeOf(err) != eventtype.RegistryMoved().Code || attempt == maxRegisterAttempts {
 			return err
 		}
+	}
+}
+
+// compareNow compares what is to be registered or confirmed with what is registered, and says in
+// reg whether it amends a version.
+func (r *Registry) compareNow(current *snapshot, reg *eventtype.Registration) (*eventtype.Comparison, error) {
+	have := current.registration(reg.Type, reg.SchemaVersion)
+	switch {
+	case reg.Proposal != nil && (have == nil || have.Proposal == nil || have.Proposal.Digest != reg.Proposal.Digest):
+		return nil, eventtype.NotProposed(reg.Type)
+	case have == nil || have.Withheld && reg.Proposal != nil:
+		return r.checkEvolution(current, reg)
+	case have.Withheld || equalRegistrations(*have, *reg):
+		return nil, eventtype.Duplicate(reg.Type, reg.SchemaVersion)
+	default:
+		c, err := r.checkAmendment(current, have, reg)
+		return &c, err
 	}
 }
 
@@ -417,7 +469,7 @@ func (r *Registry) Confirm(ctx context.Context, d Decision, p ProofRequest) ([]e
 		return nil, eventtype.NotProposed(d.Type)
 	}
 	c := d.change(proposed[0].Proposal.Action.Confirmation(), r.clock.Now())
-	if c.Action != eventtype.ActionRegistered {
+	if c.Action != eventtype.ActionRegistered && c.Action != eventtype.ActionAmended {
 		_, err = r.store.ChangeEventType(ctx, c)
 	} else {
 		err = r.confirmVersion(ctx, proposed, c, p)
@@ -428,20 +480,20 @@ func (r *Registry) Confirm(ctx context.Context, d Decision, p ProofRequest) ([]e
 	return r.ListVersions(ctx, d.TenantID, d.Type)
 }
 
-// confirmVersion registers the one version that is proposed.
+// confirmVersion registers or amends the one version of which that is proposed.
 func (r *Registry) confirmVersion(ctx context.Context, proposed []eventtype.Registration, c eventtype.Change, p ProofRequest) error {
 	if len(proposed) > 1 {
 		return fault.New(fault.Invalid, "event_type.schema_version_invalid", "several versions are proposed; name the one to confirm").WithField("/schema_version")
 	}
 	reg := proposed[0]
+	if reg.Amendment != nil {
+		reg = *reg.Amendment
+	}
 	if reg.Proposal.Actor == c.Actor {
 		return eventtype.SamePerson(reg.Type) // before the proof, which is expensive
 	}
 	c.SchemaVersion = reg.SchemaVersion
-	return r.checkedAt(ctx, &reg, p, func(generation int64, isRegistered bool) error {
-		if isRegistered {
-			return eventtype.NotProposed(reg.Type)
-		}
+	return r.checkedAt(ctx, &reg, p, func(generation int64) error {
 		_, err := r.store.ChangeEventTypeAt(ctx, c, generation)
 		return err
 	})

@@ -113,7 +113,8 @@ func TestCheck_CollectsAllFindings(t *testing.T) {
 	}{
 		"first":      {contact(), registry.VerdictNewType, ""},
 		"unchanged":  {leadWith(1, `{"properties":{"size":{"type":"integer"}},"additionalProperties":false,"type":"object"}`), registry.VerdictUnchanged, ""},
-		"rewritten":  {leadWith(1, sizedMore), registry.VerdictRefused, "event_type.duplicate"},
+		"amended":    {leadWith(1, sizedMore), registry.VerdictAmendment, ""},
+		"rewritten":  {leadWith(1, unsized), registry.VerdictRefused, "event_type.type_changed"},
 		"built in":   {eventtype.Registration{Type: "shop.order.lost", SchemaVersion: 1, Module: "shop", DataSchema: json.RawMessage(sized)}, registry.VerdictRefused, "event_type.owned_by_module"},
 		"no schema":  {leadWith(2, `{"type":"thing"}`), registry.VerdictRefused, "event_type.schema_invalid"},
 		"no version": {leadWith(0, sized), registry.VerdictRefused, "event_type.version_invalid"},

@@ -223,7 +223,8 @@ func (r *Registry) load(ctx context.Context, tenantID string) (*snapshot, error)
 
 // ReadingID identifies in which versions this node reads events of a tenant. It covers the names
 // and version numbers of all types with several versions, deprecated or not, so it changes when a
-// type gets a further version; states that were folded under another id must be recomputed. It
+// type gets a further version, or when one of several is amended, which may let an upcaster succeed;
+// states that were folded under another id must be recomputed. It
 // does not cover upcasters: those in jq never change, those of modules must not.
 func (r *Registry) ReadingID(tenantID string) string {
 	return r.current(sharedID).readingID + r.current(tenantID).readingID
@@ -246,8 +247,8 @@ func (r *Registry) buildSnapshot(tenantID string, types []eventtype.Registration
 			continue
 		}
 		t := &module.RegisteredType{Registration: reg, Checks: r.checks(&reg)}
-		if known := old.versions[reg.Type][reg.SchemaVersion]; known != nil {
-			// A registered version never changes, so its compiled parts are reused.
+		if known := old.versions[reg.Type][reg.SchemaVersion]; known != nil && len(known.Schemas) == len(reg.Schemas) {
+			// Unless it was amended, a registered version never changes, so its compiled parts are reused.
 			t.Schema, t.Manifest, t.KeyClass, t.Defaults, t.Upcasts = known.Schema, known.Manifest, known.KeyClass, known.Defaults, known.Upcasts
 		} else {
 			if err := parsePersonalData(t); err != nil {
@@ -259,6 +260,13 @@ func (r *Registry) buildSnapshot(tenantID string, types []eventtype.Registration
 			}
 			t.Schema = compiled
 			r.compileStoredUpcasters(t)
+		}
+		if reg.Amendment != nil {
+			compiled, err := r.schemas.Compile(reg.Amendment.DataSchema)
+			if err != nil {
+				return nil, fmt.Errorf("proposed schema of %s version %d: %w", reg.Type, reg.SchemaVersion, err)
+			}
+			t.Proposed = compiled
 		}
 		if s.versions[reg.Type] == nil {
 			s.versions[reg.Type] = map[uint32]*module.RegisteredType{}
@@ -280,6 +288,9 @@ func (r *Registry) buildSnapshot(tenantID string, types []eventtype.Registration
 		if s.steps[reg.Type] != nil && !reg.Withheld {
 			hasSteps = true
 			fmt.Fprintf(digest, "%s %d\n", reg.Type, reg.SchemaVersion)
+			if n := len(reg.Schemas); n > 0 {
+				fmt.Fprintf(digest, "amended %d\n", n)
+			}
 		}
 	}
 	if hasSteps || tenantID == sharedID {
@@ -357,9 +368,11 @@ func (r *Registry) tenantOf(ctx context.Context, p event.PartitionID) (string, e
 	return tenantID, nil
 }
 
-// Register checks and stores a new version of a tenant's type. A version with upcasters changes
+// Register checks and stores a new version of a tenant's type, or amends a registered one by
+// optional members (eventtype.Amend; the answer has Amends set). A version with upcasters changes
 // what others read: it is stored as a proposal, which takes effect once another person confirms it
-// (Confirm); fault event_type.person_required for a service. Register refuses types with a built-in module's
+// (Confirm); fault event_type.person_required for a service. So is an amendment that earlier events
+// may contradict: all stored events of the version are read first. Register refuses types with a built-in module's
 // prefix, schemas under which personal data could be stored in clear
 // (eventtype.Registration.CheckPersonal), and versions that violate the policy of schema
 // evolution (event_type.incompatible, see eventtype.Compare). If the version declares
@@ -381,9 +394,13 @@ func (r *Registry) Register(ctx context.Context, reg eventtype.Registration, by 
 	if err := r.checkAgainstSchema(&reg); err != nil {
 		return eventtype.Registration{}, err
 	}
-	return r.validateAndStore(ctx, reg, by, func(ctx context.Context, reg eventtype.Registration) (eventtype.Registration, error) {
+	stored, err := r.validateAndStore(ctx, reg, by, func(ctx context.Context, reg eventtype.Registration) (eventtype.Registration, error) {
 		return r.registerChecked(ctx, reg, p)
 	})
+	if err != nil {
+		return eventtype.Registration{}, err
+	}
+	return stored, r.Refresh(ctx, reg.TenantID)
 }
 
 // checkAgainstSchema reports what a registration's personal data and business keys contradict in
@@ -403,8 +420,8 @@ func (r *Registry) checkAgainstSchema(reg *eventtype.Registration) error {
 	return eventtype.Invalid(append(found, contradicted...))
 }
 
-// validateAndStore checks a registration by itself and passes it to store. As with Register, an
-// error together with a registration means that it is stored.
+// validateAndStore checks a registration by itself and passes it to store. The registry is not
+// refreshed.
 func (r *Registry) validateAndStore(
 	ctx context.Context, reg eventtype.Registration, by event.Actor, store func(context.Context, eventtype.Registration) (eventtype.Registration, error),
 ) (eventtype.Registration, error) {
@@ -419,11 +436,7 @@ func (r *Registry) validateAndStore(
 		return eventtype.Registration{}, err
 	}
 	reg.Active, reg.RegisteredAt, reg.RegisteredBy, reg.By = true, event.Micros(r.clock.Now()), by.ID, by
-	stored, err := store(ctx, reg)
-	if err != nil {
-		return eventtype.Registration{}, err
-	}
-	return stored, r.Refresh(ctx, reg.TenantID)
+	return store(ctx, reg)
 }
 
 func checkExamples(schema ports.Schema, examples []json.RawMessage) error {
@@ -446,8 +459,9 @@ func checkExamples(schema ports.Schema, examples []json.RawMessage) error {
 }
 
 // RegisterBuiltIn registers the types that modules declare, without comparing versions and
-// without a proof. It fails with event_type.version_rewritten if a stored version differs from
-// the declared one in its schema, apart from reasons in x-not-pii, or in its personal data.
+// without a proof. A stored version is amended where the declared one only adds optional members
+// (eventtype.Amend) to closed objects. RegisterBuiltIn fails with event_type.version_rewritten if a stored version differs
+// otherwise from the declared one in its schema, apart from reasons in x-not-pii, or in its personal data.
 // Other differences, such as in dimensions or business keys, are ignored: the stored
 // registration stays in force, and only Go code (checks, upcasters) is that of the release.
 func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
@@ -456,25 +470,59 @@ func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
 	}
 	for _, t := range r.catalog.EventTypes {
 		if !r.HasVersion(sharedID, t.Type, t.SchemaVersion) {
-			_, err := r.validateAndStore(ctx, t.Registration, event.Actor{ID: eventtype.ModuleActor(t.Module)}, r.store.RegisterEventType)
-			if fault.CodeOf(err) == "event_type.duplicate" {
-				err = r.Refresh(ctx, sharedID) // another node registered it first; its version is compared below
-			}
-			if err != nil {
-				return fmt.Errorf("register %s: %w", t.Type, err)
+			if err := r.storeBuiltIn(ctx, t.Registration); err != nil {
+				return err
 			}
 		}
+	}
+	if err := r.Refresh(ctx, sharedID); err != nil { // once: it loads all types
+		return err
+	}
+	for _, t := range r.catalog.EventTypes {
 		stored := r.current(sharedID).versions[t.Type][t.SchemaVersion]
-		if stored == nil || !equalSchemas(stored.DataSchema, t.DataSchema) {
-			return fault.New(fault.FailedPrecondition, "event_type.version_rewritten",
-				"the schema of %s version %d differs from the stored one; register a new version instead of changing this one", t.Type, t.SchemaVersion)
+		if stored == nil || differenceOf(stored, &t.Registration) == "" {
+			continue
 		}
-		if !equalPersonalData(&stored.Registration, &t.Registration) {
+		next := stored.Registration
+		next.DataSchema, next.PIIFields, next.Description, next.Examples, next.Amends = t.DataSchema, t.PIIFields, t.Description, t.Examples, true
+		if eventtype.Amends(&stored.Registration, &next) {
+			if err := r.storeBuiltIn(ctx, next); err != nil {
+				return err
+			}
+		}
+	}
+	if err := r.Refresh(ctx, sharedID); err != nil {
+		return err
+	}
+	for _, t := range r.catalog.EventTypes {
+		if what := differenceOf(r.current(sharedID).versions[t.Type][t.SchemaVersion], &t.Registration); what != "" {
 			return fault.New(fault.FailedPrecondition, "event_type.version_rewritten",
-				"the personal data of %s version %d are declared otherwise than stored; register a new version instead of changing this one", t.Type, t.SchemaVersion)
+				"the %s of %s version %d differs from the stored one in more than optional members of closed objects; register a new version instead of changing this one", what, t.Type, t.SchemaVersion)
 		}
 	}
 	return nil
+}
+
+// storeBuiltIn stores a version that a module declares, or what amends one. If another node was
+// faster, its version is compared.
+func (r *Registry) storeBuiltIn(ctx context.Context, reg eventtype.Registration) error {
+	_, err := r.validateAndStore(ctx, reg, event.Actor{ID: eventtype.ModuleActor(reg.Module)}, r.store.RegisterEventType)
+	if err != nil && fault.CodeOf(err) != "event_type.duplicate" {
+		return fmt.Errorf("register %s: %w", reg.Type, err)
+	}
+	return nil
+}
+
+// differenceOf names what a stored version has otherwise than the declared one; "": nothing.
+func differenceOf(stored *module.RegisteredType, declared *eventtype.Registration) string {
+	switch {
+	case stored == nil || !eventtype.EqualSchemas(stored.DataSchema, declared.DataSchema):
+		return "schema"
+	case !equalPersonalData(&stored.Registration, declared):
+		return "declaration of personal data"
+	default:
+		return ""
+	}
 }
 
 // equalPersonalData reports whether two registrations seal the same values for the same

@@ -129,12 +129,12 @@ func (r *Registry) checkUpcasters(current *snapshot, reg *eventtype.Registration
 	return eventtype.Invalid(found)
 }
 
-// buildCandidate describes how earlier events would be read with a further version. ok is
-// false if nothing has to be proven: the version declares no upcaster and requires no new
-// member.
+// buildCandidate describes how earlier events would be read with a further version, or with the
+// members that a version gets. ok is false if nothing has to be proven: the version declares no
+// upcaster and requires no new member, or whatever it accepted it accepts afterwards.
 func (r *Registry) buildCandidate(current *snapshot, reg *eventtype.Registration, c *eventtype.Comparison) (out module.Candidate, ok bool, err error) {
 	requires := c != nil && slices.ContainsFunc(c.Differences, func(d eventtype.Difference) bool { return d.Kind == eventtype.RequiredAdded })
-	if len(reg.Upcasters) == 0 && !requires {
+	if reg.Amends && c.Compatible || !reg.Amends && len(reg.Upcasters) == 0 && !requires {
 		return out, false, nil
 	}
 	t := &module.RegisteredType{Registration: *reg, Checks: r.checks(reg)}
@@ -154,6 +154,11 @@ func (r *Registry) buildCandidate(current *snapshot, reg *eventtype.Registration
 	}
 	versions[reg.SchemaVersion] = t
 	steps := upcastSteps(versions)
+	if reg.Amends { // its events are read as they are, so they have to fit as they are
+		as := *t
+		as.Defaults = eventtype.Defaults{}
+		steps = map[uint32][]module.Step{reg.SchemaVersion: {{To: &as, Upcast: func(_ context.Context, data json.RawMessage) (json.RawMessage, error) { return data, nil }}}}
+	}
 	out = module.Candidate{
 		TenantID: reg.TenantID, Type: reg.Type, Version: reg.SchemaVersion, Examples: map[uint32][]json.RawMessage{},
 		Steps: func(from uint32) []module.Step { return steps[from] },
@@ -161,9 +166,12 @@ func (r *Registry) buildCandidate(current *snapshot, reg *eventtype.Registration
 	// The digest covers the whole documents of all versions. That is more than decides how events
 	// are read: correcting the description makes an earlier token worthless as well.
 	digest := sha256.New()
+	if reg.Amends {
+		out.Examples[reg.SchemaVersion] = current.versions[reg.Type][reg.SchemaVersion].Examples
+	}
 	for _, v := range slices.Sorted(maps.Keys(versions)) {
 		known := versions[v]
-		if v < reg.SchemaVersion && len(known.Examples) > 0 {
+		if v < reg.SchemaVersion && !reg.Amends && len(known.Examples) > 0 {
 			out.Examples[v] = known.Examples
 		}
 		document, err := known.Document()
@@ -197,12 +205,24 @@ func (r *Registry) prove(ctx context.Context, current *snapshot, reg *eventtype.
 	return &report, nil
 }
 
-// proofFault is nil if a report allows the registration. Faults event_type.upcaster_failed and
-// event_type.proof_needed.
-func proofFault(report *module.ProofReport) error {
+// proofFault is nil if a report allows the registration. Faults event_type.upcaster_failed,
+// event_type.amendment_contradicted and event_type.proof_needed.
+func proofFault(reg *eventtype.Registration, report *module.ProofReport) error {
 	switch {
 	case report == nil || report.Complete && !report.Failed:
 		return nil
+	case report.Failed && reg.Amends:
+		violations := make([]fault.Violation, len(report.Failures))
+		for i, failure := range report.Failures {
+			what := fmt.Sprintf("event %s, sequence %s of %s, holds something else under this name; call the member otherwise", failure.EventID, failure.Sequence, failure.LegalEntity)
+			if failure.Example != nil {
+				what = fmt.Sprintf("example %d of the version holds something else under this name; call the member otherwise", *failure.Example)
+			}
+			violations[i] = fault.Violation{Field: failure.Pointer, Code: failure.Code, Detail: what}
+		}
+		return fault.New(fault.FailedPrecondition, "event_type.amendment_contradicted",
+			"events of version %d of event type %q do not fit the added members: %d that you may see, %d of other legal entities; call the members otherwise, or register the next version with an upcaster",
+			reg.SchemaVersion, reg.Type, len(report.Failures), report.HiddenFailures).WithViolations(violations...)
 	case report.Failed:
 		f := fault.New(fault.FailedPrecondition, "event_type.upcaster_failed",
 			"events of earlier versions cannot be read as this version says: %d that you may see, %d of other legal entities; correct the upcaster and check again (POST /api/event-types/check)",
@@ -214,7 +234,7 @@ func proofFault(report *module.ProofReport) error {
 		return f.WithViolations(violations...)
 	default:
 		return fault.New(fault.FailedPrecondition, "event_type.proof_needed",
-			"there are more events of earlier versions than can be looked at in one request; check (POST /api/event-types/check) with next_cursor until it gives a proof, and register with that")
+			"there are more stored events than can be looked at in one request; check (POST /api/event-types/check) with next_cursor until it gives a proof, and register with that")
 	}
 }
 

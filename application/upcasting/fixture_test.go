@@ -54,6 +54,7 @@ type upcastFixture struct {
 	clock    *testkit.Clock
 	catalog  *module.Catalog
 	store    *memory.Database
+	source   ports.EventTypes
 	types    *registry.Registry
 	service  *upcasting.Service
 	appends  *eventappend.Service
@@ -72,14 +73,20 @@ func setup(t testing.TB) *upcastFixture {
 	catalog, err := module.Build(jsonschema.New(), shopModule{})
 	require.NoError(t, err)
 	b.catalog = catalog
-	b.types = registry.New(typestest.Memory(t, b.store, clock), jsonschema.New(), jq.New(), catalog, clock)
-	b.types.SetProver(upcasting.NewProver(b.store.Events, b.store.Directory, query.NewCursorSealer([]byte("key"))))
+	b.source = typestest.Memory(t, b.store, clock)
+	b.node()
 	require.NoError(t, b.types.RegisterBuiltIn(t.Context()))
+	return b
+}
+
+// node makes another node over the same store, which the fixture uses from here on.
+func (b *upcastFixture) node() {
+	b.types = registry.New(b.source, jsonschema.New(), jq.New(), b.catalog, b.clock)
+	b.types.SetProver(upcasting.NewProver(b.store.Events, b.store.Directory, query.NewCursorSealer([]byte("key"))))
 	b.service = upcasting.New(b.types)
 	ids := system.NewIDs()
 	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: b.types, IDs: ids, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 8, Tags: 8}, Upcaster: b.service})
-	b.appends = eventappend.NewService(eventappend.Config{Preparer: preparer, Appender: b.store.Appender, Events: b.store.Events, Idempotency: b.store.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour})
-	return b
+	b.appends = eventappend.NewService(eventappend.Config{Preparer: preparer, Appender: b.store.Appender, Events: b.store.Events, Idempotency: b.store.Intents, Clock: b.clock, IDs: ids, KeyTTL: time.Hour})
 }
 
 const acme = "acme"

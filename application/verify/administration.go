@@ -19,7 +19,7 @@ type comparison interface {
 
 // comparisons are those of one run over an administrative log.
 func comparisons(r *run) []comparison {
-	all := []comparison{&eventTypes{listed: map[registryVersion]listedVersion{}}, settling{newRedactionRequests(), r}}
+	all := []comparison{&eventTypes{listed: map[listedVersion]event.Sequence{}}, settling{newRedactionRequests(), r}}
 	for _, c := range []comparison{legalEntities{}, webhooks{}, subscriptions{}, projections{}, &accesses{}} {
 		all = append(all, settling{&following{comparison: c}, r})
 	}

@@ -1,6 +1,7 @@
 package verify
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -27,7 +28,7 @@ const (
 type eventTypes struct {
 	sealed *sealedRegistries
 	at     event.Sequence // of sealed
-	listed map[registryVersion]listedVersion
+	listed map[listedVersion]event.Sequence
 }
 
 // sealedRegistries is the data of eventTypeHistorySealed.
@@ -38,9 +39,10 @@ type sealedRegistries struct {
 	SharedChecksum   string `json:"shared_checksum"`
 }
 
+// listedVersion is a version or an amendment of it, by the digest of its document.
 type listedVersion struct {
-	digest   string
-	sequence event.Sequence
+	registryVersion
+	digest string
 }
 
 // changedVersion is a member of eventTypesBuiltIn, and the data of the event of a change.
@@ -63,12 +65,13 @@ func (t *eventTypes) note(c *chain, e *event.Recorded) {
 		}
 		readable = decodeData(e, &list)
 		for _, v := range list.Versions {
-			t.listed[registryVersion{v.Type, v.SchemaVersion}] = listedVersion{v.DocumentSHA256, e.Sequence}
+			t.listed[listedVersion{registryVersion{v.Type, v.SchemaVersion}, v.DocumentSHA256}] = e.Sequence
 		}
 	case strings.HasPrefix(e.Type, eventTypePrefix):
 		var changed changedVersion
 		readable = decodeData(e, &changed)
-		if sum := sha256.Sum256([]byte(changed.Document)); readable && changed.Document != "" && hex.EncodeToString(sum[:]) != changed.DocumentSHA256 {
+		isAmendment := e.Type == eventTypePrefix+"amended" || e.Type == eventTypePrefix+"amendment_proposed"
+		if sum := sha256.Sum256([]byte(changed.Document)); readable && (changed.Document != "" || isAmendment) && hex.EncodeToString(sum[:]) != changed.DocumentSHA256 {
 			c.add(RegistrationMismatch, e.Sequence, fmt.Sprintf("the document of %s version %d has another digest than its event", changed.Type, changed.SchemaVersion))
 		}
 	}
@@ -94,20 +97,36 @@ func (t *eventTypes) compare(ctx context.Context, c *chain, store Store) error {
 	for _, change := range shared.Changes {
 		chained[registryVersion{change.Type, change.SchemaVersion}] = true
 	}
+	var unlisted []listedVersion
+	var before *ports.StoredVersion
+	listedBefore := event.Sequence(0)
 	for i := range shared.Versions {
 		v := &shared.Versions[i]
-		of := registryVersion{v.Type, v.SchemaVersion}
-		listed, ok := t.listed[of]
+		of := listedVersion{registryVersion{v.Type, v.SchemaVersion}, hex.EncodeToString(v.Digest[:])}
+		isAmendment := before != nil && before.Type == v.Type && before.SchemaVersion == v.SchemaVersion
+		sequence, ok := t.listed[of]
 		delete(t.listed, of)
 		switch {
-		case ok && listed.digest != hex.EncodeToString(v.Digest[:]):
-			c.add(RegistrationMismatch, listed.sequence, fmt.Sprintf("the built-in type %s version %d is not as it was listed", v.Type, v.SchemaVersion))
-		case !ok && !chained[of]:
-			c.add(RegistrationMismatch, 0, fmt.Sprintf("no event lists the built-in type %s version %d; a node that starts lists those of its release", v.Type, v.SchemaVersion))
+		case !ok && (isAmendment || !chained[of.registryVersion]):
+			unlisted = append(unlisted, of)
+		case isAmendment && (v.Amendment != before.Amendment+1 || sequence < listedBefore), !isAmendment && v.Amendment != 0:
+			c.add(RegistrationMismatch, sequence, fmt.Sprintf("the built-in type %s version %d was not amended in this order", v.Type, v.SchemaVersion))
 		}
+		before, listedBefore = v, sequence
 	}
-	for _, of := range slices.SortedFunc(maps.Keys(t.listed), registryVersion.compare) {
-		c.add(RegistrationMismatch, t.listed[of].sequence, fmt.Sprintf("the built-in type %s version %d was listed and is not there", of.name, of.version))
+	gone := slices.SortedFunc(maps.Keys(t.listed), func(a, b listedVersion) int {
+		return cmp.Or(a.compare(b.registryVersion), cmp.Compare(t.listed[a], t.listed[b]))
+	})
+	for _, of := range unlisted {
+		if i := slices.IndexFunc(gone, func(l listedVersion) bool { return l.registryVersion == of.registryVersion }); i >= 0 {
+			c.add(RegistrationMismatch, t.listed[gone[i]], fmt.Sprintf("the built-in type %s version %d is not as it was listed", of.name, of.version))
+			gone = slices.Delete(gone, i, i+1)
+			continue
+		}
+		c.add(RegistrationMismatch, 0, fmt.Sprintf("no event lists the built-in type %s version %d; a node that starts lists those of its release", of.name, of.version))
+	}
+	for _, of := range gone {
+		c.add(RegistrationMismatch, t.listed[of], fmt.Sprintf("the built-in type %s version %d was listed and is not there", of.name, of.version))
 	}
 	return nil
 }

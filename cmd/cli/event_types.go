@@ -92,7 +92,8 @@ func (s *session) pushTypes(ctx context.Context, directory string, dryRun bool) 
 	if err := refusedTypes(plan); err != nil || dryRun {
 		return err
 	}
-	registered, proposed, waiting := 0, []string{}, []string{}
+	registered, amended, proposed, waiting := 0, 0, []string{}, []string{}
+	changed := map[string]bool{} // types
 	for _, p := range plan {
 		if p.Verdict == verdictUnchanged {
 			continue
@@ -102,8 +103,8 @@ func (s *session) pushTypes(ctx context.Context, directory string, dryRun bool) 
 			continue
 		}
 		proof := p.Proof.Proof
-		if proof == "" && len(p.document.Upcasters) > 0 {
-			// The previous version was registered just now.
+		if proof == "" && len(p.document.Upcasters) > 0 || proof != "" && changed[p.Type] {
+			// The previous version was registered or amended just now.
 			found, err := s.checkType(ctx, p.document)
 			if err != nil {
 				return faultInFile(p.File, err)
@@ -119,8 +120,11 @@ func (s *session) pushTypes(ctx context.Context, directory string, dryRun bool) 
 		if err != nil {
 			return faultInFile(fmt.Sprintf("%s, after %d were registered", p.File, registered), err)
 		}
-		registered++
-		if stored.EventType.Status == "proposed" {
+		changed[p.Type] = true
+		if registered++; stored.Amended {
+			amended++
+		}
+		if stored.EventType.Proposal.Event != "" {
 			proposed = append(proposed, p.Type)
 		}
 	}
@@ -129,6 +133,9 @@ func (s *session) pushTypes(ctx context.Context, directory string, dryRun bool) 
 	}
 	return printPage(s.out, func(p *page) {
 		p.line("Registered %d, unchanged %d.", registered, len(plan)-registered-len(waiting))
+		if amended > 0 {
+			p.line("Of these %d got optional members and kept their version.", amended)
+		}
 		for _, name := range proposed {
 			p.line("Proposed only, until another person confirms it: backbone types confirm %s", name)
 		}

@@ -228,6 +228,24 @@ func TestTypesPush_Proposed(t *testing.T) {
 	require.Contains(t, d.printed(), "Registered 1, unchanged 2.")
 }
 
+// A file with further optional members amends its version, also if a later version is pushed with it.
+func TestTypesPush_Amended(t *testing.T) {
+	t.Parallel()
+	d, dir := newTerminal(t, "admin"), t.TempDir()
+	write(t, dir, "crm.lead.won.v1.json", wonV1)
+	require.NoError(t, d.run(t, "types", "push", dir))
+	d.printed()
+	write(t, dir, "crm.lead.won.v1.json", strings.Replace(wonV1, `"size":{`, `"count":{"type":"integer"},"size":{`, 1))
+	write(t, dir, "crm.lead.won.v2.json", wonV2)
+	require.NoError(t, d.run(t, "types", "push", dir))
+	text := d.printed()
+	require.Regexp(t, `crm.lead.won +1 +amendment`, text)
+	require.Contains(t, text, "Registered 2, unchanged 0.")
+	require.Contains(t, text, "Of these 1 got optional members and kept their version.")
+	require.NoError(t, d.run(t, "types", "history", "crm.lead.won"))
+	require.Regexp(t, `crm.lead.won +1 +amended`, d.printed())
+}
+
 func TestTypesDeprecate(t *testing.T) {
 	t.Parallel()
 	d, dir := newTerminal(t, "admin"), t.TempDir()

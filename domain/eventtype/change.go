@@ -14,7 +14,7 @@ import (
 // Action names a change of the registry.
 type Action string
 
-// The changes. A version is never rewritten and never deleted.
+// The changes. What a version accepts is never narrowed, and no version is deleted.
 const (
 	ActionRegistered  Action = "registry.type.registered"
 	ActionDeprecated  Action = "registry.type.deprecated"
@@ -25,6 +25,9 @@ const (
 	ActionDeprecationProposed  Action = "registry.type.deprecation_proposed"
 	ActionReactivationProposed Action = "registry.type.reactivation_proposed"
 	ActionRejected             Action = "registry.type.rejected"
+	// A version is registered again with further optional members, see Amend.
+	ActionAmended           Action = "registry.type.amended"
+	ActionAmendmentProposed Action = "registry.type.amendment_proposed"
 	// ActionMoved ends a version of the shared registry that was a tenant's: the registry of
 	// the tenant has it since. Only a migration writes it.
 	ActionMoved Action = "registry.type.moved"
@@ -79,12 +82,17 @@ func (r Registration) Document() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// Registered is the change that registers the version, or proposes it if it is withheld.
+// Registered is the change that registers or amends the version, or proposes that if it is withheld.
 func (r *Registration) Registered(digest [sha256.Size]byte) Change {
 	c := Change{
 		TenantID: r.TenantID, Action: ActionRegistered, Type: r.Type, SchemaVersion: r.SchemaVersion, Digest: digest, Actor: r.RegisteredBy, At: r.RegisteredAt,
 	}
-	if r.Withheld {
+	switch {
+	case r.Amends && r.Withheld:
+		c.Action = ActionAmendmentProposed
+	case r.Amends:
+		c.Action = ActionAmended
+	case r.Withheld:
 		c.Action = ActionProposed
 	}
 	return c

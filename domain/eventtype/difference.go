@@ -48,10 +48,11 @@ type Demand string
 
 // The demands, weakest first.
 const (
-	DemandVersion  Demand = "new_version"               // a version of its own
-	DemandDefault  Demand = "new_version_with_default"  // with a `default` that fills the member in earlier events, or an upcaster
-	DemandUpcaster Demand = "new_version_with_upcaster" // with an upcaster that converts earlier events, or a new type
-	DemandType     Demand = "new_type"                  // a new type, because earlier events would get another meaning
+	DemandAmendment Demand = "amendment"                 // nothing but that the version is registered again, see Amend
+	DemandVersion   Demand = "new_version"               // a version of its own
+	DemandDefault   Demand = "new_version_with_default"  // with a `default` that fills the member in earlier events, or an upcaster
+	DemandUpcaster  Demand = "new_version_with_upcaster" // with an upcaster that converts earlier events, or a new type
+	DemandType      Demand = "new_type"                  // a new type, because earlier events would get another meaning
 )
 
 // Difference is one named difference of two versions.

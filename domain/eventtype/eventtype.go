@@ -86,6 +86,12 @@ type Registration struct {
 	RegisteredAt time.Time `json:"registered_at"`
 	RegisteredBy string    `json:"registered_by"`
 
+	// Schemas are those that the version had and has, oldest first; nil unless it was amended.
+	Schemas []SchemaSince `json:"-"`
+	// Amendment is what the version would become by the proposal; nil unless that is an amendment.
+	Amendment *Registration `json:"-"`
+	Amends    bool          `json:"-"` // the version of the same number, in a request
+
 	By event.Actor `json:"-"` // who registers it, in a request; RegisteredBy is its id
 }
 

@@ -25,9 +25,9 @@ func (s *State) Apply(c Change) {
 		*s = State{Moved: true}
 	case ActionProposed:
 		*s = State{Withheld: true, Proposal: &c}
-	case ActionDeprecationProposed, ActionReactivationProposed:
+	case ActionDeprecationProposed, ActionReactivationProposed, ActionAmendmentProposed:
 		s.Proposal = &c
-	case ActionRejected:
+	case ActionRejected, ActionAmended:
 		s.Proposal = nil
 	}
 }
@@ -41,6 +41,8 @@ func (a Action) Confirmation() Action {
 		return ActionDeprecated
 	case ActionReactivationProposed:
 		return ActionReactivated
+	case ActionAmendmentProposed:
+		return ActionAmended
 	default:
 		return ""
 	}
@@ -57,7 +59,7 @@ func (s *State) next(c *Change) (bool, error) {
 			return false, nil
 		}
 		if s.Proposal != nil && s.Proposal.Action != c.Action {
-			return false, fault.New(fault.Conflict, "event_type.proposal_open", "another change of version %d of event type %q waits for its confirmation; confirm or reject that first", c.SchemaVersion, c.Type)
+			return false, proposalOpen(c)
 		}
 		return s.Proposal == nil, nil
 	case ActionRejected:
@@ -70,6 +72,26 @@ func (s *State) next(c *Change) (bool, error) {
 			return false, SamePerson(c.Type)
 		}
 		return true, nil
+	}
+}
+
+func proposalOpen(c *Change) error {
+	return fault.New(fault.Conflict, "event_type.proposal_open", "another change of version %d of event type %q waits for its confirmation; confirm or reject that first", c.SchemaVersion, c.Type)
+}
+
+// CheckAmendment reports why a version cannot be amended now. Faults event_type.duplicate for one
+// that is not registered, or has the document already, event_type.deprecated and
+// event_type.proposal_open.
+func (v *VersionState) CheckAmendment(c *Change) error {
+	switch {
+	case v.State.Withheld || v.State.Moved || v.Digest == c.Digest:
+		return Duplicate(c.Type, c.SchemaVersion)
+	case !v.State.Active:
+		return Deprecated(c.Type)
+	case v.State.Proposal != nil:
+		return proposalOpen(c)
+	default:
+		return nil
 	}
 }
 
@@ -87,7 +109,7 @@ func NotProposed(name string) *fault.Error {
 // VersionState is a registered version with the changes that were made to it.
 type VersionState struct {
 	SchemaVersion uint32
-	Digest        [sha256.Size]byte // of its document
+	Digest        [sha256.Size]byte // of its document as it was last amended
 	State         State
 }
 
@@ -109,6 +131,9 @@ func ChangeVersions(versions []VersionState, c Change) ([]Change, error) {
 		known = true
 		made := c
 		made.SchemaVersion, made.Digest = v.SchemaVersion, v.Digest
+		if made.Action == ActionAmended && v.State.Proposal != nil {
+			made.Digest = v.State.Proposal.Digest
+		}
 		changes, err := v.State.next(&made)
 		if err != nil {
 			return nil, err

@@ -27,6 +27,10 @@ var historyPromises = []promise{
 	{"proposed version is withheld until a second person confirms it", proposedVersion},
 	{"confirmed and rejected at once, a proposal has one outcome", proposalRace},
 	{"version registered by several nodes at once is registered once", registrationRace},
+	{"amended version keeps each of its schemas", amendedVersion},
+	{"built-in version is amended once at a time, and by an amendment only", amendedBuiltIn},
+	{"proposed amendment takes effect once a second person confirms it", proposedAmendment},
+	{"version amended by several nodes at once is amended once", amendmentRace},
 }
 
 // own is a registration of a tenant.
@@ -433,4 +437,144 @@ func registrationRace(t *testing.T, s *suite) {
 		require.Len(t, types, 1)
 		require.EqualValues(t, 1, generation)
 	}
+}
+
+// amendment is a registration that amends version 1 of a type.
+func (s *suite) amendment(tenantID, name, member string) eventtype.Registration {
+	r := s.own(tenantID, name, 1)
+	r.DataSchema, r.Amends, r.RegisteredBy = []byte(`{"type":"object","properties":{"`+member+`":{"type":"integer"}}}`), true, "p-2"
+	return r
+}
+
+func amendedVersion(t *testing.T, s *suite) {
+	ctx, tenant, name := context.Background(), s.unique("tenant"), "conformance.amended.version"
+	a := s.amendment(tenant, name, "size")
+	_, err := s.types.RegisterEventTypeAt(ctx, a, 0)
+	require.Equal(t, "event_type.not_found", fault.CodeOf(err))
+	first, err := s.types.RegisterEventType(ctx, s.own(tenant, name, 1))
+	require.NoError(t, err)
+	require.Nil(t, first.Schemas)
+	_, err = s.types.RegisterEventTypeAt(ctx, a, 7)
+	require.Equal(t, "event_type.registry_moved", fault.CodeOf(err))
+	got, err := s.types.RegisterEventTypeAt(ctx, a, 1)
+	require.NoError(t, err)
+	require.Equal(t, first.RegisteredBy, got.RegisteredBy)
+	require.True(t, got.Active)
+	require.JSONEq(t, string(a.DataSchema), string(got.DataSchema))
+	require.Len(t, got.Schemas, 2)
+	require.JSONEq(t, string(first.DataSchema), string(got.Schemas[0].DataSchema))
+	require.Equal(t, "p-2", got.Schemas[1].By)
+	_, err = s.types.RegisterEventTypeAt(ctx, a, 2)
+	require.Equal(t, "event_type.duplicate", fault.CodeOf(err))
+	for _, node := range []ports.EventTypes{s.types, s.newTypes(t)} {
+		types, generation, err := node.EventTypes(ctx, tenant)
+		require.NoError(t, err)
+		require.EqualValues(t, 2, generation)
+		require.Equal(t, got.Schemas, types[0].Schemas)
+	}
+	history, err := s.types.EventTypeHistory(ctx, tenant, name)
+	require.NoError(t, err)
+	document, err := a.Document()
+	require.NoError(t, err)
+	require.Equal(t, eventtype.ActionAmended, history[1].Action)
+	require.Equal(t, sha256.Sum256(document), history[1].Digest)
+}
+
+func proposedAmendment(t *testing.T, s *suite) {
+	ctx, tenant, name := context.Background(), s.unique("tenant"), "conformance.amended.proposed"
+	_, err := s.types.RegisterEventType(ctx, s.own(tenant, name, 1))
+	require.NoError(t, err)
+	a := s.amendment(tenant, name, "size")
+	a.Withheld = true
+	got, err := s.types.RegisterEventType(ctx, a)
+	require.NoError(t, err)
+	require.True(t, got.Active)
+	require.False(t, got.Withheld)
+	require.Nil(t, got.Schemas)
+	require.NotNil(t, got.Amendment)
+	require.JSONEq(t, string(a.DataSchema), string(got.Amendment.DataSchema))
+	_, err = s.types.RegisterEventType(ctx, s.amendment(tenant, name, "weight"))
+	require.Equal(t, "event_type.proposal_open", fault.CodeOf(err))
+	c := eventtype.Change{TenantID: tenant, Action: eventtype.ActionAmended, Type: name, SchemaVersion: 1, Actor: "p-2"}
+	_, err = s.types.ChangeEventTypeAt(ctx, c, 2)
+	require.Equal(t, "event_type.same_person", fault.CodeOf(err))
+	c.Actor = "p-3"
+	made, err := s.types.ChangeEventTypeAt(ctx, c, 2)
+	require.NoError(t, err)
+	require.Equal(t, got.Proposal.Digest, made[0].Digest)
+	types, _, err := s.types.EventTypes(ctx, tenant)
+	require.NoError(t, err)
+	require.Nil(t, types[0].Amendment)
+	require.Nil(t, types[0].Proposal)
+	require.JSONEq(t, string(a.DataSchema), string(types[0].DataSchema))
+	require.Equal(t, "p-3", types[0].Schemas[1].By)
+}
+
+// amendmentRace amends one version through several nodes that saw the same registry.
+func amendmentRace(t *testing.T, s *suite) {
+	ctx, tenant, name := context.Background(), s.unique("tenant"), "conformance.amended.raced"
+	_, err := s.types.RegisterEventType(ctx, s.own(tenant, name, 1))
+	require.NoError(t, err)
+	codes := make([]string, 3)
+	var all errgroup.Group
+	for i, member := range []string{"size", "weight", "height"} {
+		node := s.newTypes(t)
+		all.Go(func() error {
+			_, err := node.RegisterEventTypeAt(ctx, s.amendment(tenant, name, member), 1)
+			codes[i] = fault.CodeOf(err)
+			return nil
+		})
+	}
+	require.NoError(t, all.Wait())
+	slices.Sort(codes)
+	require.Equal(t, []string{"", "event_type.registry_moved", "event_type.registry_moved"}, codes)
+}
+
+func amendedBuiltIn(t *testing.T, s *suite) {
+	ctx := context.Background()
+	first := registration("conformance.builtin.amended", 1, s.clock.Now())
+	first.DataSchema = []byte(`{"type":"object","additionalProperties":false,"properties":{"size":{"type":"integer"}}}`)
+	_, err := s.store.RegisterEventType(ctx, first)
+	require.NoError(t, err)
+	before := s.generation(t)
+	stored := func() eventtype.Registration {
+		types, _, err := s.store.SharedEventTypes(ctx)
+		require.NoError(t, err)
+		at := slices.IndexFunc(types, func(r eventtype.Registration) bool { return r.Type == first.Type })
+		require.GreaterOrEqual(t, at, 0)
+		return types[at]
+	}
+	a := stored()
+	require.Nil(t, a.Schemas)
+	a.Amends, a.DataSchema = true, []byte(`{"type":"object","additionalProperties":false,"properties":{"size":{"type":"integer"},"weight":{"type":"integer"}}}`)
+	codes := make([]string, 3)
+	var all errgroup.Group
+	for i := range codes {
+		all.Go(func() error {
+			_, err := s.store.RegisterEventType(ctx, a)
+			codes[i] = fault.CodeOf(err)
+			return nil
+		})
+	}
+	require.NoError(t, all.Wait())
+	slices.Sort(codes)
+	require.Equal(t, []string{"", "event_type.duplicate", "event_type.duplicate"}, codes)
+	require.Greater(t, s.generation(t), before)
+	b := stored()
+	require.JSONEq(t, string(a.DataSchema), string(b.DataSchema))
+	require.Len(t, b.Schemas, 2)
+	require.JSONEq(t, string(first.DataSchema), string(b.Schemas[0].DataSchema))
+
+	forged := b
+	forged.Amends, forged.BusinessKeys = true, []eventtype.BusinessKeyRule{{Name: "size", Fields: []string{"size"}}}
+	_, err = s.store.RegisterEventType(ctx, forged)
+	require.NoError(t, err)
+	require.Equal(t, b, stored(), "a row that is no amendment has no effect")
+	record, err := s.store.RegistryRecord(ctx, "")
+	require.NoError(t, err)
+	rows := slices.DeleteFunc(record.Versions, func(v ports.StoredVersion) bool { return v.Type != first.Type })
+	require.Equal(t, []int{0, 1, 2}, []int{rows[0].Amendment, rows[1].Amendment, rows[2].Amendment})
+	history, err := s.types.EventTypeHistory(ctx, "", first.Type)
+	require.NoError(t, err)
+	require.Equal(t, eventtype.ActionAmended, history[1].Action)
 }

@@ -65,6 +65,7 @@ func (s *Store) SharedEventTypes(ctx context.Context) (out []eventtype.Registrat
 			r.RegisteredAt, r.RegisteredBy = stored.RegisteredAt.UTC(), stored.RegisteredBy
 			out = append(out, r)
 		}
+		out = eventtype.Amended(out)
 		return nil
 	})
 	return out, generation, err
@@ -119,7 +120,7 @@ func (s *Store) RegisterEventType(ctx context.Context, r eventtype.Registration)
 		}
 		r.Number = names[r.Type].Number
 		if err := s.queries.InsertEventTypeVersion(ctx, tx, &registrydb.InsertEventTypeVersionParams{
-			Type: r.Type, SchemaVersion: int32(r.SchemaVersion), Module: r.Module, RetentionClass: string(r.RetentionClass),
+			Type: r.Type, SchemaVersion: int32(r.SchemaVersion), Amendment: int32(r.AmendmentNumber()), Module: r.Module, RetentionClass: string(r.RetentionClass),
 			Document: document, RegisteredAt: r.RegisteredAt, RegisteredBy: r.RegisteredBy,
 		}); err != nil {
 			return err
@@ -254,7 +255,7 @@ func (s *Store) records(ctx context.Context, tenant pgtype.Text) ([]ports.Regist
 			v := &versions[i]
 			r := of(v.TenantID)
 			r.Versions = append(r.Versions, ports.StoredVersion{
-				Type: v.Type, SchemaVersion: uint32(v.SchemaVersion), Document: v.Document, Digest: sha256.Sum256(v.Document),
+				Type: v.Type, SchemaVersion: uint32(v.SchemaVersion), Amendment: int(v.Amendment), Document: v.Document, Digest: sha256.Sum256(v.Document),
 				By: v.RegisteredBy, At: v.RegisteredAt.UTC(), Altered: !v.AsRegistered,
 			})
 		}

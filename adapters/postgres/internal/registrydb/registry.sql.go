@@ -41,14 +41,15 @@ func (q *Queries) InsertEventType(ctx context.Context, db DBTX, arg *InsertEvent
 
 const InsertEventTypeVersion = `-- name: InsertEventTypeVersion :exec
 INSERT INTO backbone.event_type_registry (
-    tenant_id, type, schema_version, module, retention_class, is_active, document, registered_at, registered_by
+    tenant_id, type, schema_version, amendment, module, retention_class, is_active, document, registered_at, registered_by
 )
-VALUES ('', $1, $2, $3, $4, true, $5, $6, $7)
+VALUES ('', $1, $2, $3, $4, $5, true, $6, $7, $8)
 `
 
 type InsertEventTypeVersionParams struct {
 	Type           string
 	SchemaVersion  int32
+	Amendment      int32
 	Module         string
 	RetentionClass string
 	Document       []byte
@@ -60,6 +61,7 @@ func (q *Queries) InsertEventTypeVersion(ctx context.Context, db DBTX, arg *Inse
 	_, err := db.Exec(ctx, InsertEventTypeVersion,
 		arg.Type,
 		arg.SchemaVersion,
+		arg.Amendment,
 		arg.Module,
 		arg.RetentionClass,
 		arg.Document,
@@ -178,16 +180,17 @@ func (q *Queries) ListEventTypeNames(ctx context.Context, db DBTX, types []strin
 }
 
 const ListEventTypeVersions = `-- name: ListEventTypeVersions :many
-SELECT r.tenant_id, r.type, r.schema_version, r.document, r.registered_by, r.registered_at, r.is_active AS as_registered
+SELECT r.tenant_id, r.type, r.schema_version, r.amendment, r.document, r.registered_by, r.registered_at, r.is_active AS as_registered
 FROM backbone.event_type_registry r
 WHERE $1::text IS NULL OR r.tenant_id = $1
-ORDER BY r.tenant_id, r.type, r.schema_version
+ORDER BY r.tenant_id, r.type, r.schema_version, r.amendment
 `
 
 type ListEventTypeVersionsRow struct {
 	TenantID      string
 	Type          string
 	SchemaVersion int32
+	Amendment     int32
 	Document      []byte
 	RegisteredBy  string
 	RegisteredAt  time.Time
@@ -208,6 +211,7 @@ func (q *Queries) ListEventTypeVersions(ctx context.Context, db DBTX, tenantID p
 			&i.TenantID,
 			&i.Type,
 			&i.SchemaVersion,
+			&i.Amendment,
 			&i.Document,
 			&i.RegisteredBy,
 			&i.RegisteredAt,
@@ -232,7 +236,7 @@ WHERE r.tenant_id = ''
         SELECT FROM backbone.event_type_history h
         WHERE h.tenant_id = '' AND h.type = r.type AND h.schema_version = r.schema_version AND h.action = 'registry.type.moved'
     )
-ORDER BY r.type, r.schema_version
+ORDER BY r.type, r.schema_version, r.amendment
 `
 
 type ListSharedEventTypesRow struct {

@@ -21,7 +21,7 @@ WHERE r.tenant_id = ''
         SELECT FROM backbone.event_type_history h
         WHERE h.tenant_id = '' AND h.type = r.type AND h.schema_version = r.schema_version AND h.action = 'registry.type.moved'
     )
-ORDER BY r.type, r.schema_version;
+ORDER BY r.type, r.schema_version, r.amendment;
 
 -- name: ListEventTypeNames :many
 SELECT t.type, t.number, t.is_shared FROM backbone.event_types t WHERE t.type = ANY (@types::text[]);
@@ -33,9 +33,9 @@ ON CONFLICT (type) DO NOTHING;
 
 -- name: InsertEventTypeVersion :exec
 INSERT INTO backbone.event_type_registry (
-    tenant_id, type, schema_version, module, retention_class, is_active, document, registered_at, registered_by
+    tenant_id, type, schema_version, amendment, module, retention_class, is_active, document, registered_at, registered_by
 )
-VALUES ('', @type, @schema_version, @module, @retention_class, true, @document, @registered_at, @registered_by);
+VALUES ('', @type, @schema_version, @amendment, @module, @retention_class, true, @document, @registered_at, @registered_by);
 
 -- name: ListEventTypeChains :many
 -- Of all registries, or of one.
@@ -46,7 +46,7 @@ ORDER BY h.tenant_id, h.change, h.schema_version;
 
 -- name: ListEventTypeVersions :many
 -- Of all registries, or of one. Nothing changes is_active.
-SELECT r.tenant_id, r.type, r.schema_version, r.document, r.registered_by, r.registered_at, r.is_active AS as_registered
+SELECT r.tenant_id, r.type, r.schema_version, r.amendment, r.document, r.registered_by, r.registered_at, r.is_active AS as_registered
 FROM backbone.event_type_registry r
 WHERE sqlc.narg(tenant_id)::text IS NULL OR r.tenant_id = sqlc.narg(tenant_id)
-ORDER BY r.tenant_id, r.type, r.schema_version;
+ORDER BY r.tenant_id, r.type, r.schema_version, r.amendment;
