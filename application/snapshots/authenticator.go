@@ -15,6 +15,8 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/domain/snapshot"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -25,6 +27,7 @@ const secretPurpose = "snapshot"
 const (
 	entityDomain = "backbone/entity-snapshot/v1"
 	streamDomain = "backbone/stream-snapshot/v1"
+	partDomain   = "backbone/projection-snapshot/v1"
 )
 
 // Secrets has a secret of each tenant.
@@ -65,14 +68,18 @@ func (a *Authenticator) check(ctx context.Context, tenantID string, text, mac []
 		a.log.WarnContext(ctx, "snapshots cannot be checked and are not used; the events are folded", append(attributes, "code", fault.CodeOf(err), "of", of)...)
 		return false, err
 	case !hmac.Equal(want, mac):
-		a.log.WarnContext(ctx, "a stored snapshot is not what a node has stored; it is removed and not used. Find out who writes to the database",
-			append(attributes, "code", "snapshot.forged", "of", of)...)
-		if a.observer != nil {
-			a.observer.SnapshotForged(of)
-		}
+		a.reportForged(ctx, of, attributes...)
 		return false, nil
 	}
 	return true, nil
+}
+
+func (a *Authenticator) reportForged(ctx context.Context, of string, attributes ...any) {
+	a.log.WarnContext(ctx, "a stored snapshot is not what a node has stored and is not used; find out who writes to the database",
+		append(attributes, "code", snapshot.CodeForged, "of", of)...)
+	if a.observer != nil {
+		a.observer.SnapshotForged(of)
+	}
 }
 
 // textBuilder builds the text of a MAC. Numbers are big-endian; text follows its length in 32 bits.
@@ -94,6 +101,17 @@ func entityText(s *ports.EntitySnapshot) []byte {
 	return newText(entityDomain, s.Partition).text(s.EntityType).text(s.EntityID).number64(uint64(s.AsOf)).number64(uint64(s.Version)).
 		text(s.Fold).number32(uint32(s.EffectiveThrough)).number64(uint64(s.EventCount)).number64(s.Redactions).
 		number64(uint64(event.Micros(s.CreatedAt).UnixMicro())).text(string(s.State))
+}
+
+// partText is what the MAC of a part of a projection's snapshot covers, with the code that made
+// the rows.
+func partText(of projection.Projection, s *ports.SnapshotPart) []byte {
+	code := of.Code
+	if len(of.Definition) > 0 {
+		code = 0
+	}
+	return newText(partDomain, s.Partition).text(s.Projection).number32(uint32(s.Version)).number32(uint32(code)).text(string(of.Definition)).
+		number64(uint64(s.Sequence)).number64(s.Redactions).number64(s.Rows).text(string(s.Digest[:]))
 }
 
 // streamText is what the MAC of a stream's snapshot covers.

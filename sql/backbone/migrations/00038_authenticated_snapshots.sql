@@ -12,3 +12,9 @@ ALTER TABLE backbone.entity_snapshots
 ALTER TABLE backbone.stream_snapshots
     ADD COLUMN redactions bigint NOT NULL,
     ADD COLUMN mac bytea NOT NULL CONSTRAINT stream_snapshots_mac CHECK (octet_length(mac) = 32);
+
+-- The rows of the snapshots of projections are removed like those of other dropped versions.
+DELETE FROM backbone.projection_snapshots;
+UPDATE backbone.projections SET role = 'dropping', revision = revision + 1, changed_at = now() WHERE role IN ('saving', 'saved');
+ALTER TABLE backbone.projection_snapshots
+    ADD COLUMN mac bytea CONSTRAINT projection_snapshots_mac CHECK (octet_length(mac) = 32 OR taken_at IS NULL AND mac IS NULL);
