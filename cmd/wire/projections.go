@@ -64,6 +64,9 @@ func (a *App) composeProjections(handlers map[string]ports.ProjectionHandler, cl
 	return err
 }
 
+// CopySnapshots copies what waits for a snapshot of a projection, as a running node does.
+func (a *App) CopySnapshots(ctx context.Context) error { return a.rebuilds.CopySnapshots(ctx) }
+
 // foldLimits bounds the programs of tenants' projections more tightly than those of upcasters:
 // a transaction runs two of them for each event of a batch.
 func foldLimits() jq.Limits {

@@ -51,7 +51,8 @@ type installation struct {
 	config  configs.Config
 	keys    *wire.KeyStoreAudit
 
-	snapshotID any // of the client's snapshot
+	snapshotID any    // of the client's snapshot
+	restored   string // what was restored from the snapshot of a projection
 }
 
 // emptyDatabase is a migrated database.
@@ -234,6 +235,7 @@ func (i *installation) fillBooks(vendor string) {
 	for _, name := range projections {
 		i.rebuild(name)
 	}
+	i.takeSnapshot()
 }
 
 // registerFirm registers a vendor that has two contacts.

@@ -28,6 +28,7 @@ var (
 	readEntity         = probe{"entity", (*installation).answerEntity}
 	readClientSnapshot = probe{"snapshot of a client", (*installation).answerClientSnapshot}
 	planJournal        = probe{"plan", (*installation).answerPlan}
+	restoreSnapshot    = probe{"rebuild", (*installation).answerRebuild}
 )
 
 // leaveSnapshots makes a snapshot of an entity, and one of a client. Planning has made some of
@@ -128,4 +129,41 @@ func (i *installation) answerPlan() string {
 		answer += " " + e.Type
 	}
 	return answer
+}
+
+// takeSnapshot takes a snapshot of the tenant's own projection.
+func (i *installation) takeSnapshot() {
+	i.t.Helper()
+	i.call("operator", http.MethodPost, "/api/admin/projections/"+spend+"/snapshot", object{"legal_entity": i.entity.Code}, nil)
+	testkit.Eventually(i.t, time.Minute, func() bool {
+		var saved int
+		require.NoError(i.t, i.super.QueryRow(i.t.Context(), "SELECT count(*) FROM backbone.projections WHERE role = 'saved'").Scan(&saved))
+		return saved == 1
+	})
+}
+
+// answerRebuild begins a rebuild with the snapshot and reads what was copied. A version without a
+// checkpoint reads the log from the beginning, and so does an operator who is refused the snapshot.
+func (i *installation) answerRebuild() string {
+	i.t.Helper()
+	at := "/api/admin/projections/" + spend
+	status, answer := i.ask("operator", http.MethodPost, at+"/rebuild", object{"switch": false, "from_snapshot": "latest", "legal_entity": i.entity.Code})
+	if status >= http.StatusBadRequest {
+		require.Contains(i.t, string(answer), "projection.snapshot_")
+		return i.restored
+	}
+	require.NoError(i.t, i.server.App.CopySnapshots(i.t.Context()))
+	var copied *string
+	require.NoError(i.t, i.super.QueryRow(i.t.Context(), `
+		SELECT c.sequence || (SELECT json_agg(to_jsonb(r) - 'version' ORDER BY r.key)::text FROM backbone.projection_rows r WHERE r.projection = p.name AND r.version = p.version)
+		FROM backbone.projections p LEFT JOIN backbone.projection_checkpoints c ON c.projection = p.name AND c.version = p.version
+		WHERE p.role = 'building' AND p.scope <> 0`).Scan(&copied))
+	i.call("operator", http.MethodPost, at+"/cancel", object{"legal_entity": i.entity.Code}, nil)
+	if copied == nil {
+		return i.restored
+	}
+	if i.restored == "" {
+		i.restored = *copied
+	}
+	return *copied
 }

@@ -375,7 +375,23 @@ var verdicts = []table{
 		},
 		deleted: isHarmless("", "as for its key"), invented: isHarmless("", "no version reads it"),
 	},
-	openTable("backbone.projection_snapshots", "a rebuild from the beginning of the log replaces what began with a wrong one; there is no check yet"),
+	{
+		name: "backbone.projection_snapshots",
+		columns: []verdict{
+			heals("sequence redactions row_count partition_id version projection mac", restoreSnapshot),
+			isHarmless("taken_at last_event_at", "people read them; a part that seems not to be taken is not restored"),
+		},
+		deleted: heals("", restoreSnapshot), invented: heals("", restoreSnapshot),
+		edits:   map[string]string{"partition_id": "1", "sequence": "sequence - 1"},
+		invents: map[string]string{"version": "version + 100"},
+	},
+	{
+		name: "backbone.projection_rows", target: "version = (SELECT p.version FROM backbone.projections p WHERE p.role = 'saved')",
+		columns: []verdict{heals("sequence partition_id version projection key state", restoreSnapshot)},
+		deleted: heals("", restoreSnapshot), invented: heals("", restoreSnapshot),
+		edits:   map[string]string{"partition_id": "1", "version": "version + 100"},
+		invents: map[string]string{"version": "version", "projection": "projection"},
+	},
 	{
 		name: "backbone.projection_rows", target: "version = 1",
 		columns: []verdict{isCompared("sequence partition_id version projection key state", spend)},
