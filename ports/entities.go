@@ -26,15 +26,18 @@ type EntitySnapshot struct {
 	Stale            bool           // a back-dated event came after it
 	EffectiveThrough event.Date     // greatest effective date that was folded
 	EventCount       int            // events that were folded
+	Redactions       uint64         // of events up to AsOf, when the events were folded
+	Outdated         bool           // there are more now; the store says it
 	CreatedAt        time.Time
 	State            json.RawMessage
+	MAC              []byte // proves to application/snapshots that a node stored all of this but Stale
 }
 
 // EntitySnapshots keeps the newest snapshots of entities, snapshot.Kept of each. They are derived:
 // lost ones are folded again.
 type EntitySnapshots interface {
 	// EntitySnapshots lists the kept snapshots of an entity, newest AsOf first, stale
-	// ones too, and the partition's epoch.
+	// and outdated ones too, and the partition's epoch.
 	EntitySnapshots(ctx context.Context, p event.PartitionID, entityType, entityID string) ([]EntitySnapshot, SnapshotEpoch, error)
 	// SaveEntitySnapshot stores a snapshot in the place of one with the same AsOf and
 	// lets those go that are no longer among the newest. kept is false if it is not
@@ -45,4 +48,8 @@ type EntitySnapshots interface {
 	// sequence and EffectiveThrough after its effective date. It tells how many were
 	// not marked before.
 	MarkEntitySnapshotsStale(ctx context.Context, p event.PartitionID, entityType, entityID string, at event.Sequence, effective event.Date) (int, error)
+	// EntityRedactions counts the redactions of events up to a sequence.
+	EntityRedactions(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error)
+	// RemoveEntitySnapshot removes the snapshot at AsOf if it has the same MAC.
+	RemoveEntitySnapshot(ctx context.Context, s EntitySnapshot) error
 }

@@ -19,6 +19,10 @@ type SnapshotPart struct {
 	// Usable means that no value was redacted in the partition since its first row was
 	// computed. Unusable parts are not restored.
 	Usable bool
+	// Redactions and Digest are only for SnapshotCopy.Authenticate: the redactions of the
+	// partition when the rows began, and the SHA-256 of all rows.
+	Redactions uint64
+	Digest     event.Hash
 }
 
 // SnapshotCopy names a part that is copied, or removed by ForgetPart.
@@ -31,6 +35,9 @@ type SnapshotCopy struct {
 	// Types are only of RestorePart: those that To reads; none: all. It counts the events of
 	// these types up to the snapshot as processed, since the rows were computed from them.
 	Types []string
+	// Authenticate computes the MAC of the part with its rows. SavePart stores it, and RestorePart
+	// compares it with that of the copied rows. ForgetPart does not need it.
+	Authenticate func(SnapshotPart) ([]byte, error)
 }
 
 // ProjectionSnapshots stores snapshots of projections: versions with the role saved, whose rows
@@ -53,7 +60,8 @@ type ProjectionSnapshots interface {
 	FinishSnapshot(ctx context.Context, projection string, version, keep int, by string) error
 	// RestorePart copies a part with its checkpoint into the building version To, unless To has
 	// a checkpoint there or the part is not usable. done is false while another node copies
-	// the part. Fault projection.changed when To is not building or the snapshot is gone.
+	// the part. Faults: projection.changed when To is not building or the snapshot is gone,
+	// snapshot.forged (FailedPrecondition) when the part has another MAC; nothing is copied then.
 	RestorePart(ctx context.Context, c SnapshotCopy) (done bool, err error)
 	// SnapshotParts lists the parts of a projection's snapshots, of all projections for "",
 	// by projection, version and partition.

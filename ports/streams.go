@@ -50,7 +50,10 @@ type StreamSnapshot struct {
 	SchemaVersion int    // of the state
 	State         json.RawMessage
 	Metadata      json.RawMessage // JSON object; nil is none
+	Redactions    uint64          // of the stream's events up to Version, when the state was stored
+	Outdated      bool            // there are more now; the store says it
 	CreatedAt     time.Time
+	MAC           []byte // proves to application/snapshots that a node stored all of this
 }
 
 // StreamSnapshots keeps states of streams by version.
@@ -64,4 +67,8 @@ type StreamSnapshots interface {
 	// snapshot.superseded (FailedPrecondition: as many newer ones are kept, or the epoch
 	// is over). An internal one takes the place of any with its version.
 	SaveStreamSnapshot(ctx context.Context, s StreamSnapshot, epoch SnapshotEpoch) (stored StreamSnapshot, created bool, err error)
+	// StreamRedactions counts the redactions of a stream's events up to a version.
+	StreamRedactions(ctx context.Context, p event.PartitionID, stream event.StreamID, until event.Version) (uint64, error)
+	// RemoveStreamSnapshot removes the snapshot at its version if it has the same MAC.
+	RemoveStreamSnapshot(ctx context.Context, s StreamSnapshot) error
 }

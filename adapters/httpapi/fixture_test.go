@@ -35,6 +35,7 @@ import (
 	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/application/snapshots"
 	"github.com/erpbackbone/backbone/application/streams"
 	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/application/tenancy"
@@ -300,6 +301,7 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 		Accesses: h.store.AccessLog, Rights: who, Logs: log, Principals: h.principals.(*administration.Principals), Administration: log, Entities: h.store.Directory,
 		Cursors: query.NewCursorSealer([]byte("key")), Clock: clock, IDs: ids, Limits: disclosure.Limits{LongestGrant: 24 * time.Hour},
 	}))
+	authenticator := snapshots.NewAuthenticator(&testkit.Secrets{}, slog.New(slog.DiscardHandler), nil)
 	config := httpapi.Config{
 		Access: who, Disclosures: h.disclosures, Events: reads, Types: types, Reports: reports, Catalog: catalog, Limits: limitsOf(nil),
 		Appends: appends,
@@ -311,10 +313,10 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 			Cursors: query.NewCursorSealer([]byte("key")),
 		})),
 		Entities: testkit.Must(entities.New(entities.Config{
-			Log: h.store.Events, Snapshots: h.store.Snapshots, Positions: reads, Folds: catalog, Background: synchronous{}, Clock: clock,
+			Log: h.store.Events, Snapshots: snapshots.NewEntities(h.store.Snapshots, authenticator), Positions: reads, Folds: catalog, Background: synchronous{}, Clock: clock,
 			Limits: entities.Limits{SnapshotEvery: 10, FoldTimeout: time.Minute},
 		})),
-		Snapshots: streams.NewSnapshotService(h.store.Snapshots, h.store.Events, clock, ids),
+		Snapshots: streams.NewSnapshotService(snapshots.NewStreams(h.store.Snapshots, authenticator), h.store.Events, clock, ids),
 		Logger:    slog.New(slog.NewJSONHandler(h.log, nil)),
 		Ready: func(context.Context) map[string]error {
 			if h.ready != nil {

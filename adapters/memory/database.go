@@ -89,6 +89,7 @@ type state struct {
 	projections   map[projectionKey]projection.Projection
 	letters       map[letterKey]ports.DeadLetter
 	snapshotParts map[checkpointKey]ports.SnapshotPart
+	snapshotMACs  map[checkpointKey][]byte
 	readModelLock chan struct{} // for acquire; held while a handler runs, which mu is not
 
 	entitySnapshots map[entityKey][]ports.EntitySnapshot
@@ -122,6 +123,7 @@ func New(c Config) *Database {
 		projections:     map[projectionKey]projection.Projection{},
 		letters:         map[letterKey]ports.DeadLetter{},
 		snapshotParts:   map[checkpointKey]ports.SnapshotPart{},
+		snapshotMACs:    map[checkpointKey][]byte{},
 		readModelLock:   make(chan struct{}, 1),
 		entitySnapshots: map[entityKey][]ports.EntitySnapshot{},
 		streamSnapshots: map[streamSnapshotKey][]ports.StreamSnapshot{},

@@ -1,13 +1,17 @@
 package memory
 
 import (
+	"bytes"
 	"cmp"
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"maps"
 	"slices"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/domain/snapshot"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -42,6 +46,12 @@ func (s *state) copyTable(name string, from, to int, p event.PartitionID) uint64
 	return uint64(len(rows))
 }
 
+// authenticatePart is called with the lock held.
+func (s *state) authenticatePart(c ports.SnapshotCopy, version int, part ports.SnapshotPart) ([]byte, error) {
+	part.Digest = sha256.Sum256(fmt.Append(nil, s.tables[rowTable(c.Projection, version, c.Partition)]))
+	return c.Authenticate(part)
+}
+
 // SavePart implements ports.ProjectionSnapshots.
 func (s *ProjectionSnapshots) SavePart(ctx context.Context, c ports.SnapshotCopy) (bool, error) {
 	if err := s.lockReadModels(ctx); err != nil {
@@ -66,7 +76,11 @@ func (s *ProjectionSnapshots) SavePart(ctx context.Context, c ports.SnapshotCopy
 		}
 		part.Sequence, part.TakenAt, part.Usable = at.Sequence, s.now(), true
 		part.Rows = s.copyTable(c.Projection, from.Version, c.Version, c.Partition)
-		s.snapshotParts[key] = part
+		mac, err := s.authenticatePart(c, c.Version, part)
+		if err != nil {
+			return false, err
+		}
+		s.snapshotParts[key], s.snapshotMACs[key] = part, mac
 		return true, nil
 	}
 	return false, projection.OtherCode(c.Projection, c.Version)
@@ -110,6 +124,12 @@ func (s *ProjectionSnapshots) RestorePart(ctx context.Context, c ports.SnapshotC
 	if s.projections[projectionKey{c.Projection, c.Version}].Role != projection.Saved ||
 		s.projections[projectionKey{c.Projection, c.To}].Role != projection.Building {
 		return false, projection.Changed()
+	}
+	switch mac, err := s.authenticatePart(c, c.Version, part); {
+	case err != nil:
+		return false, err
+	case !bytes.Equal(mac, s.snapshotMACs[checkpointKey{c.Projection, c.Version, c.Partition}]):
+		return false, snapshot.Forged()
 	}
 	s.copyTable(c.Projection, c.Version, c.To, c.Partition)
 	s.checkpoints[key] = ports.Checkpoint{

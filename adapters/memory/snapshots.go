@@ -56,7 +56,8 @@ func (s *Snapshots) EntitySnapshots(ctx context.Context, p event.PartitionID, en
 		epoch = s.epoch(p)
 		out := append([]ports.EntitySnapshot{}, s.entitySnapshots[entityKey{p, entityType, entityID}]...)
 		for i := range out {
-			out[i].State = bytes.Clone(out[i].State)
+			out[i].State, out[i].MAC = bytes.Clone(out[i].State), bytes.Clone(out[i].MAC)
+			out[i].Outdated = out[i].Redactions != s.entityRedactions(p, out[i].AsOf)
 		}
 		return out, nil
 	})
@@ -69,7 +70,7 @@ func (s *Snapshots) SaveEntitySnapshot(ctx context.Context, n ports.EntitySnapsh
 		if epoch != s.epoch(n.Partition) {
 			return false, nil
 		}
-		n.State, n.CreatedAt = bytes.Clone(n.State), event.Micros(n.CreatedAt)
+		n.State, n.MAC, n.CreatedAt = bytes.Clone(n.State), bytes.Clone(n.MAC), event.Micros(n.CreatedAt)
 		k := entityKey{n.Partition, n.EntityType, n.EntityID}
 		s.entitySnapshots[k], kept = keepNewest(s.entitySnapshots[k], n, func(e ports.EntitySnapshot) uint64 { return uint64(e.AsOf) })
 		return kept, nil
@@ -98,7 +99,8 @@ func (s *Snapshots) StreamSnapshot(ctx context.Context, p event.PartitionID, str
 		epoch = s.epoch(p)
 		for _, h := range s.streamSnapshots[streamSnapshotKey{p, stream, internal}] {
 			if v == 0 || h.Version == v {
-				h.State, h.Metadata = bytes.Clone(h.State), clone(h.Metadata)
+				h.State, h.Metadata, h.MAC = bytes.Clone(h.State), clone(h.Metadata), bytes.Clone(h.MAC)
+				h.Outdated = h.Redactions != s.streamRedactions(p, stream, h.Version)
 				return h, nil
 			}
 		}
@@ -112,7 +114,7 @@ func (s *Snapshots) SaveStreamSnapshot(ctx context.Context, n ports.StreamSnapsh
 	if err := ctx.Err(); err != nil {
 		return ports.StreamSnapshot{}, false, err
 	}
-	n.State, n.Metadata, n.CreatedAt = bytes.Clone(n.State), clone(n.Metadata), event.Micros(n.CreatedAt)
+	n.State, n.Metadata, n.MAC, n.CreatedAt = bytes.Clone(n.State), clone(n.Metadata), bytes.Clone(n.MAC), event.Micros(n.CreatedAt)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	k := streamSnapshotKey{n.Partition, n.Stream, n.Internal}
@@ -124,7 +126,7 @@ func (s *Snapshots) SaveStreamSnapshot(ctx context.Context, n ports.StreamSnapsh
 			if h.StateType != n.StateType || h.SchemaVersion != n.SchemaVersion || !bytes.Equal(h.State, n.State) || !bytes.Equal(h.Metadata, n.Metadata) {
 				return ports.StreamSnapshot{}, false, snapshot.Exists()
 			}
-			h.State, h.Metadata = bytes.Clone(h.State), clone(h.Metadata)
+			h.State, h.Metadata, h.MAC = bytes.Clone(h.State), clone(h.Metadata), bytes.Clone(h.MAC)
 			return h, false, nil
 		}
 	}
@@ -133,6 +135,58 @@ func (s *Snapshots) SaveStreamSnapshot(ctx context.Context, n ports.StreamSnapsh
 		return ports.StreamSnapshot{}, false, snapshot.Superseded()
 	}
 	s.streamSnapshots[k] = now
-	n.State, n.Metadata = bytes.Clone(n.State), clone(n.Metadata)
+	n.State, n.Metadata, n.MAC = bytes.Clone(n.State), clone(n.Metadata), bytes.Clone(n.MAC)
 	return n, true, nil
+}
+
+// entityRedactions counts the redactions of events up to a sequence.
+func (s *state) entityRedactions(id event.PartitionID, until event.Sequence) (n uint64) {
+	if p := s.partitions[id]; p != nil {
+		for i := range p.redactions {
+			if p.redactions[i].Sequence <= until {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// streamRedactions counts the redactions of a stream's events up to a version.
+func (s *state) streamRedactions(id event.PartitionID, stream event.StreamID, until event.Version) (n uint64) {
+	if p := s.partitions[id]; p != nil {
+		for i := range p.redactions {
+			if e := &p.events[p.redactions[i].Sequence-1]; e.Stream == stream && e.StreamVersion <= until {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+// EntityRedactions implements ports.EntitySnapshots.
+func (s *Snapshots) EntityRedactions(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error) {
+	return get(ctx, s.state, func() (uint64, error) { return s.entityRedactions(p, until), nil })
+}
+
+// StreamRedactions implements ports.StreamSnapshots.
+func (s *Snapshots) StreamRedactions(ctx context.Context, p event.PartitionID, stream event.StreamID, until event.Version) (uint64, error) {
+	return get(ctx, s.state, func() (uint64, error) { return s.streamRedactions(p, stream, until), nil })
+}
+
+// RemoveEntitySnapshot implements ports.EntitySnapshots.
+func (s *Snapshots) RemoveEntitySnapshot(ctx context.Context, n ports.EntitySnapshot) error {
+	return s.do(ctx, func() error {
+		k := entityKey{n.Partition, n.EntityType, n.EntityID}
+		s.entitySnapshots[k] = slices.DeleteFunc(s.entitySnapshots[k], func(h ports.EntitySnapshot) bool { return h.AsOf == n.AsOf && bytes.Equal(h.MAC, n.MAC) })
+		return nil
+	})
+}
+
+// RemoveStreamSnapshot implements ports.StreamSnapshots.
+func (s *Snapshots) RemoveStreamSnapshot(ctx context.Context, n ports.StreamSnapshot) error {
+	return s.do(ctx, func() error {
+		k := streamSnapshotKey{n.Partition, n.Stream, n.Internal}
+		s.streamSnapshots[k] = slices.DeleteFunc(s.streamSnapshots[k], func(h ports.StreamSnapshot) bool { return h.Version == n.Version && bytes.Equal(h.MAC, n.MAC) })
+		return nil
+	})
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/snapshots"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -83,7 +84,7 @@ type Observer interface {
 // Config is what a Service needs.
 type Config struct {
 	Log        Log
-	Snapshots  ports.EntitySnapshots
+	Snapshots  *snapshots.Entities // nil: there are none
 	Positions  Positions
 	Folds      Folds
 	Background Background

@@ -18,9 +18,11 @@ import (
 	"github.com/erpbackbone/backbone/application/entities"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/application/snapshots"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // counter is an entity whose state tells which events were folded, in which order.
@@ -63,6 +65,8 @@ type entityFixture struct {
 	log     *logLines
 	reads   *countingLog
 	elapsed time.Duration
+	secrets *testkit.Secrets
+	stored  *snapshots.Entities
 }
 
 // countingLog counts the events that are read with their data.
@@ -97,10 +101,12 @@ func newEntityFixture(t require.TestingT, change ...func(*entities.Config)) *ent
 	store := memory.New(memory.Config{LogName: "plant.example", Clock: clock{}})
 	le, err := store.Directory.CreateLegalEntity(context.Background(), ports.LegalEntity{TenantID: "acme", Code: "USMF", Name: "US", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
-	p := &entityFixture{store: store, entity: le, log: &logLines{}, reads: &countingLog{Log: store.Events}}
+	p := &entityFixture{store: store, entity: le, log: &logLines{}, reads: &countingLog{Log: store.Events}, secrets: &testkit.Secrets{}}
+	logger := slog.New(slog.NewJSONHandler(p.log, nil))
+	p.stored = snapshots.NewEntities(store.Snapshots, snapshots.NewAuthenticator(p.secrets, logger, nil))
 	c := entities.Config{
-		Log: p.reads, Snapshots: store.Snapshots, Positions: query.New(query.Config{Log: store.Events, Clock: clock{}}), Folds: folds{1}, Background: synchronousBackground{}, Clock: clock{},
-		Logger: slog.New(slog.NewJSONHandler(p.log, nil)), Limits: entities.Limits{SnapshotEvery: 10, FoldTimeout: 500 * time.Millisecond}, Elapsed: func(time.Time) time.Duration { return p.elapsed },
+		Log: p.reads, Snapshots: p.stored, Positions: query.New(query.Config{Log: store.Events, Clock: clock{}}), Folds: folds{1}, Background: synchronousBackground{}, Clock: clock{},
+		Logger: logger, Limits: entities.Limits{SnapshotEvery: 10, FoldTimeout: 500 * time.Millisecond}, Elapsed: func(time.Time) time.Duration { return p.elapsed },
 	}
 	for _, f := range change {
 		f(&c)
@@ -256,7 +262,7 @@ func TestRead_UnusableSnapshot(t *testing.T) {
 	require.NotNil(t, p.read(t).Snapshot)
 
 	other := newEntityFixture(t, func(c *entities.Config) {
-		c.Snapshots, c.Log, c.Positions, c.Folds = p.store.Snapshots, p.reads, p.Positions, folds{2}
+		c.Snapshots, c.Log, c.Positions, c.Folds = p.stored, p.reads, p.Positions, folds{2}
 	})
 	got, err := other.Read(t.Context(), entities.Query{LegalEntity: p.entity, Type: "meter", ID: "M-1"})
 	require.NoError(t, err)
@@ -264,14 +270,14 @@ func TestRead_UnusableSnapshot(t *testing.T) {
 	require.Equal(t, 12, got.Folded)
 
 	otherwise := newEntityFixture(t, func(c *entities.Config) {
-		c.Snapshots, c.Log, c.Positions, c.ReadingID = p.store.Snapshots, p.reads, p.Positions, func(string) string { return "with an upcaster" }
+		c.Snapshots, c.Log, c.Positions, c.ReadingID = p.stored, p.reads, p.Positions, func(string) string { return "with an upcaster" }
 	})
 	got, err = otherwise.Read(t.Context(), entities.Query{LegalEntity: p.entity, Type: "meter", ID: "M-1"})
 	require.NoError(t, err)
 	require.Nil(t, got.Snapshot, "its events are read in another way")
 
 	for _, damaged := range []string{`[]`, `null`, `"x"`, `{"sum":"much"}`, `{"sum":9007199254740993.5}`} {
-		_, err = p.store.Snapshots.SaveEntitySnapshot(t.Context(), ports.EntitySnapshot{
+		_, err = p.stored.Save(t.Context(), p.entity.TenantID, ports.EntitySnapshot{
 			Partition: p.entity.Partition, EntityType: "meter", EntityID: "M-1", AsOf: 12, Version: 12, Fold: "1", EventCount: 12,
 			EffectiveThrough: event.MustDate("2026-03-01"), State: json.RawMessage(damaged),
 		}, 0)
@@ -284,6 +290,83 @@ func TestRead_UnusableSnapshot(t *testing.T) {
 	}
 	require.Contains(t, p.log.b.String(), "snapshot.damaged")
 	require.NotContains(t, p.log.b.String(), "much")
+}
+
+func TestRead_ForgedSnapshot(t *testing.T) {
+	t.Parallel()
+	for name, forge := range map[string]func(*ports.EntitySnapshot){
+		"state":             func(s *ports.EntitySnapshot) { s.State = json.RawMessage(`{"sum":1000000}`) },
+		"entity":            func(s *ports.EntitySnapshot) { s.EntityID, s.State = "M-1", json.RawMessage(`{}`) },
+		"as of":             func(s *ports.EntitySnapshot) { s.AsOf++ },
+		"as of, in future":  func(s *ports.EntitySnapshot) { s.AsOf = 1 << 60 },
+		"version":           func(s *ports.EntitySnapshot) { s.Version++ },
+		"event count":       func(s *ports.EntitySnapshot) { s.EventCount++ },
+		"effective through": func(s *ports.EntitySnapshot) { s.EffectiveThrough-- },
+		"redactions":        func(s *ports.EntitySnapshot) { s.Redactions++ },
+		"created at":        func(s *ports.EntitySnapshot) { s.CreatedAt = s.CreatedAt.Add(time.Hour) },
+		"mac":               func(s *ports.EntitySnapshot) { s.MAC = make([]byte, 32) },
+		"no mac":            func(s *ports.EntitySnapshot) { s.MAC = nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			for _, level := range []entities.Consistency{entities.Strong, entities.Verified, entities.Eventual} {
+				p := newEntityFixture(t)
+				p.write(t, "meter", `{"n":2}`, days("2026-03-01", 12)...)
+				p.read(t)
+				p.write(t, "meter", `{"n":2}`, "2026-03-13")
+				stored, _, err := p.store.Snapshots.EntitySnapshots(t.Context(), p.entity.Partition, "meter", "M-1")
+				require.NoError(t, err)
+				require.Len(t, stored, 1)
+				require.NoError(t, p.store.Snapshots.RemoveEntitySnapshot(t.Context(), stored[0]))
+				forged := stored[0]
+				forge(&forged)
+				kept, err := p.store.Snapshots.SaveEntitySnapshot(t.Context(), forged, 0)
+				require.NoError(t, err)
+				require.True(t, kept)
+
+				s := p.read(t, with(level))
+				require.EqualValues(t, 26, state(t, s).Sum)
+				require.Equal(t, 13, s.EventCount)
+				require.Nil(t, s.Snapshot)
+				require.Contains(t, p.log.b.String(), "snapshot.forged")
+				healed := p.read(t, with(level))
+				require.EqualValues(t, 26, state(t, healed).Sum)
+				require.NotNil(t, healed.Snapshot, "the read stored a genuine one")
+				require.EqualValues(t, 13, healed.Snapshot.AsOf)
+			}
+		})
+	}
+}
+
+// TestRead_StaleEditedToValid checks that the mark of a stale snapshot, which no MAC covers,
+// only saves reads from finding the back-dated event again.
+func TestRead_StaleEditedToValid(t *testing.T) {
+	t.Parallel()
+	for level, asOf := range map[entities.Consistency]event.Sequence{entities.Strong: 13, entities.Verified: 13, entities.Eventual: 12} {
+		p := newEntityFixture(t)
+		p.write(t, "meter", `{"n":2}`, days("2026-03-01", 12)...)
+		p.read(t)
+		p.write(t, "meter", `{"n":2}`, "2026-01-01") // no read has noticed it and marked the snapshot
+		s := p.read(t, with(level))
+		require.Equal(t, asOf, s.AsOf)
+		require.EqualValues(t, 2*asOf, state(t, s).Sum, "the state as of the sequence that is answered")
+	}
+}
+
+func TestRead_WithoutKeyService(t *testing.T) {
+	t.Parallel()
+	p := newEntityFixture(t)
+	p.write(t, "meter", `{"n":2}`, days("2026-03-01", 12)...)
+	p.read(t)
+	p.secrets.Err = fault.New(fault.Unavailable, "kms.unavailable", "down")
+	for _, level := range []entities.Consistency{entities.Strong, entities.Verified, entities.Eventual} {
+		s := p.read(t, with(level))
+		require.Nil(t, s.Snapshot)
+		require.EqualValues(t, 24, state(t, s).Sum)
+	}
+	require.Contains(t, p.log.b.String(), "kms.unavailable")
+	p.secrets.Err = nil
+	require.NotNil(t, p.read(t).Snapshot, "it was not removed")
 }
 
 func TestRead_FoldTimeout(t *testing.T) {

@@ -101,7 +101,7 @@ func (r *entityRead) findSnapshots(ctx context.Context) error {
 	if r.isLimited() {
 		return nil
 	}
-	all, epoch, err := r.service.Snapshots.EntitySnapshots(ctx, r.query.LegalEntity.Partition, r.query.Type, r.query.ID)
+	all, epoch, err := r.service.Snapshots.List(ctx, r.query.LegalEntity, r.query.Type, r.query.ID)
 	if err != nil {
 		return err
 	}
@@ -171,7 +171,7 @@ func (r *entityRead) markSnapshotsStale(ctx context.Context, e *event.Recorded) 
 		}
 	}
 	r.snapshots = kept
-	if _, err := r.service.Snapshots.MarkEntitySnapshotsStale(ctx, r.query.LegalEntity.Partition, r.query.Type, r.query.ID, e.Sequence, e.EffectiveDate); err != nil {
+	if err := r.service.Snapshots.MarkStale(ctx, r.query.LegalEntity.Partition, r.query.Type, r.query.ID, e); err != nil {
 		r.service.Logger.WarnContext(ctx, "stale entity snapshots could not be marked; the next read tries again",
 			"code", fault.CodeOf(err), "entity_type", r.query.Type, "legal_entity", r.query.LegalEntity.Code)
 	}
@@ -288,7 +288,7 @@ func (r *entityRead) saveSnapshot(p foldProgress, asOf event.Sequence, state jso
 	}
 	epoch := r.epoch
 	s.Background.Do(fmt.Sprintf("entity %d %s", le.Partition, r.key), func(ctx context.Context) {
-		if _, err := s.Snapshots.SaveEntitySnapshot(ctx, taken, epoch); err != nil {
+		if _, err := s.Snapshots.Save(ctx, le.TenantID, taken, epoch); err != nil {
 			s.Logger.WarnContext(ctx, "entity snapshot could not be saved; a later read tries again",
 				"code", fault.CodeOf(err), "entity_type", taken.EntityType, "legal_entity", le.Code)
 		}

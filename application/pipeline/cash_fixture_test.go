@@ -131,6 +131,7 @@ type cashFixture struct {
 	store    *memory.Database
 	entity   ports.LegalEntity
 	appender *hookedAppender
+	log      strings.Builder // of the snapshots
 }
 
 // hookedAppender calls a hook between planning and appending, where a test acts as

@@ -11,6 +11,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/snapshots"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -57,7 +58,7 @@ type Config struct {
 	// SnapshotEvery events, so that a long stream is not folded from its first event. The work
 	// runs in Background. If either is nil, none are stored. A snapshot saves time only:
 	// every version that a plan read is checked under the append lock.
-	Snapshots  ports.StreamSnapshots
+	Snapshots  *snapshots.Streams
 	Background Background
 	// ReadingID identifies the upcasters that stored events are read through; it changes with
 	// every further one. A snapshot that was folded under another id is not used. nil: events

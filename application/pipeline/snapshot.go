@@ -6,6 +6,7 @@ import (
 	"log/slog"
 
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/snapshots"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/snapshot"
@@ -20,7 +21,7 @@ type Background interface {
 // snapshotStore stores folded states of streams as internal snapshots. A nil one stores
 // none.
 type snapshotStore struct {
-	snapshots  ports.StreamSnapshots
+	snapshots  *snapshots.Streams
 	background Background
 	clock      ports.Clock
 	ids        ports.IDSource
@@ -59,7 +60,7 @@ func (s *snapshotStore) load(ctx context.Context, k stateKey, fold module.Fold) 
 // next one under.
 func (s *snapshotStore) read(ctx context.Context, k stateKey, fold module.Fold) (foldedState, ports.SnapshotEpoch, error) {
 	none, name := foldedState{state: fold.New()}, s.stateType(k)
-	found, epoch, err := s.snapshots.StreamSnapshot(ctx, k.partition, k.stream, true, 0)
+	found, epoch, err := s.snapshots.Read(ctx, ports.LegalEntity{TenantID: k.tenantID, Partition: k.partition}, k.stream, true, 0)
 	if err != nil && fault.KindOf(err) == fault.NotFound {
 		return none, epoch, nil
 	}
@@ -115,7 +116,7 @@ func (s *snapshotStore) saveNow(ctx context.Context, states *StateCache, k state
 		return nil
 	}
 	now := s.clock.Now()
-	_, _, err = s.snapshots.SaveStreamSnapshot(ctx, ports.StreamSnapshot{
+	_, _, err = s.snapshots.Save(ctx, k.tenantID, ports.StreamSnapshot{
 		ID: s.ids.NewID(now), Partition: k.partition, Stream: k.stream, Internal: true, Version: f.version, StateType: name,
 		SchemaVersion: fold.Codec.Version, State: state, CreatedAt: now,
 	}, epoch)

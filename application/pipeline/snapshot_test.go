@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -13,8 +14,10 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/pipeline"
+	"github.com/erpbackbone/backbone/application/snapshots"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -48,7 +51,7 @@ func TestSnapshot_DroppedByBusyBackground(t *testing.T) {
 	b := newCashFixture(t)
 	dropped := 2
 	c := b.service.Config
-	c.Catalog, c.Snapshots, c.Background, c.SnapshotEvery = codecCatalog{c.Catalog, 1}, b.store.Snapshots, busyBackground{&dropped}, 5
+	c.Catalog, c.Snapshots, c.Background, c.SnapshotEvery = codecCatalog{c.Catalog, 1}, b.snapshots(&testkit.Secrets{}), busyBackground{&dropped}, 5
 	node := testkit.Must(pipeline.New(c))
 	for range 9 {
 		_, err := node.Submit(t.Context(), cashier, b.moveCash(`{"amount":2}`))
@@ -84,11 +87,19 @@ func (l *countingLog) ReadStream(ctx context.Context, q ports.StreamQuery) ([]ev
 	return events, more, err
 }
 
+func (b *cashFixture) snapshots(secrets *testkit.Secrets) *snapshots.Streams {
+	return snapshots.NewStreams(b.store.Snapshots, snapshots.NewAuthenticator(secrets, slog.New(slog.NewJSONHandler(&b.log, nil)), nil))
+}
+
 // node starts a node with snapshots that counts the events it reads.
 func (b *cashFixture) node(version int) (*pipeline.Service, *countingLog) {
+	return b.nodeWith(version, &testkit.Secrets{})
+}
+
+func (b *cashFixture) nodeWith(version int, secrets *testkit.Secrets) (*pipeline.Service, *countingLog) {
 	c, log := b.service.Config, &countingLog{Log: b.store.Events}
 	c.Appender, c.Events, c.Catalog = b.store.Appender, log, codecCatalog{c.Catalog, version}
-	c.Snapshots, c.Background, c.SnapshotEvery = b.store.Snapshots, synchronousBackground{}, 5
+	c.Snapshots, c.Background, c.SnapshotEvery = b.snapshots(secrets), synchronousBackground{}, 5
 	return testkit.Must(pipeline.New(c)), log
 }
 
@@ -165,7 +176,7 @@ func TestSnapshot_NodeStart(t *testing.T) {
 	for _, damaged := range []string{`[]`, `null`, `{"Balance":"much"}`} {
 		_, epoch, err := b.store.Snapshots.StreamSnapshot(t.Context(), b.entity.Partition, stream, true, 0)
 		require.NoError(t, err)
-		_, _, err = b.store.Snapshots.SaveStreamSnapshot(t.Context(), ports.StreamSnapshot{
+		_, _, err = b.snapshots(&testkit.Secrets{}).Save(t.Context(), b.entity.TenantID, ports.StreamSnapshot{
 			ID: ulid.Make(), Partition: b.entity.Partition, Stream: stream, Internal: true, Version: 23, StateType: "fold:cash", SchemaVersion: 1,
 			State: json.RawMessage(damaged), CreatedAt: time.Now(),
 		}, epoch)
@@ -177,6 +188,80 @@ func TestSnapshot_NodeStart(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, strings.HasPrefix(string(healed.State), `{"Balance":46`), "a valid snapshot replaced it")
 	}
+}
+
+// TestSnapshot_Forged checks that a node plans with what the events say when a snapshot was
+// edited, or put back from before a redaction, and removes it.
+func TestSnapshot_Forged(t *testing.T) {
+	t.Parallel()
+	stream := event.StreamID{Type: "cash", ID: "main"}
+	for name, forge := range map[string]func(*ports.StreamSnapshot){
+		"state":          func(s *ports.StreamSnapshot) { s.State = json.RawMessage(`{"Balance":1000}`) },
+		"version":        func(s *ports.StreamSnapshot) { s.Version++ },
+		"later version":  func(s *ports.StreamSnapshot) { s.Version = 1 << 60 },
+		"state type":     func(s *ports.StreamSnapshot) { s.StateType = "fold:cash@x" },
+		"schema version": func(s *ports.StreamSnapshot) { s.SchemaVersion++ },
+		"id":             func(s *ports.StreamSnapshot) { s.ID = ulid.Make() },
+		"metadata":       func(s *ports.StreamSnapshot) { s.Metadata = json.RawMessage(`{}`) },
+		"redactions":     func(s *ports.StreamSnapshot) { s.Redactions++ },
+		"mac":            func(s *ports.StreamSnapshot) { s.MAC = nil },
+		"of a client": func(s *ports.StreamSnapshot) {
+			s.Internal = false
+			s.MAC = testkit.Must(clientMAC(*s))
+			s.Internal = true
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newCashFixture(t)
+			node, _ := b.node(1)
+			for range 23 {
+				_, err := node.Submit(t.Context(), cashier, b.moveCash(`{"amount":2}`))
+				require.NoError(t, err)
+			}
+			stored, _, err := b.store.Snapshots.StreamSnapshot(t.Context(), b.entity.Partition, stream, true, 0)
+			require.NoError(t, err)
+			require.NoError(t, b.store.Snapshots.RemoveStreamSnapshot(t.Context(), stored))
+			forged := stored
+			forge(&forged)
+			_, _, err = b.store.Snapshots.SaveStreamSnapshot(t.Context(), forged, 0)
+			require.NoError(t, err)
+
+			fresh, log := b.node(1)
+			require.EqualValues(t, 46, b.seen(t, fresh))
+			require.Less(t, log.read.Load(), int64(23+23), "from an older snapshot, and once more for the next one")
+			require.Contains(t, b.log.String(), "snapshot.forged")
+			healed, _, err := b.store.Snapshots.StreamSnapshot(t.Context(), b.entity.Partition, stream, true, 0)
+			require.NoError(t, err)
+			require.True(t, strings.HasPrefix(string(healed.State), `{"Balance":`+fmt.Sprint(2*healed.Version)))
+		})
+	}
+}
+
+// clientMAC returns the code that a client's snapshot of the same content has.
+func clientMAC(s ports.StreamSnapshot) ([]byte, error) {
+	store := memory.New(memory.Config{Clock: testkit.NewClock(s.CreatedAt), LogName: "other.example"})
+	c := snapshots.NewStreams(store.Snapshots, snapshots.NewAuthenticator(&testkit.Secrets{}, slog.New(slog.DiscardHandler), nil))
+	saved, _, err := c.Save(context.Background(), "acme", s, 0)
+	return saved.MAC, err
+}
+
+func TestSnapshot_WithoutKeyService(t *testing.T) {
+	t.Parallel()
+	b := newCashFixture(t)
+	node, _ := b.node(1)
+	for range 23 {
+		_, err := node.Submit(t.Context(), cashier, b.moveCash(`{"amount":2}`))
+		require.NoError(t, err)
+	}
+	secrets := &testkit.Secrets{Err: fault.New(fault.Unavailable, "kms.unavailable", "down")}
+	fresh, log := b.nodeWith(1, secrets)
+	require.EqualValues(t, 46, b.seen(t, fresh))
+	require.GreaterOrEqual(t, log.read.Load(), int64(23), "from the first event")
+	require.Contains(t, b.log.String(), "kms.unavailable")
+	fresh, log = b.node(1)
+	require.EqualValues(t, 46, b.seen(t, fresh))
+	require.Less(t, log.read.Load(), int64(23), "the snapshots were not removed")
 }
 
 // TestNewRefusesMissingLimits checks that a limit which the caller left out is no default.

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/snapshots"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
@@ -26,6 +27,7 @@ type RebuildsConfig struct {
 	Register  ports.ProjectionRegister
 	Versions  ports.ProjectionVersions
 	Snapshots ports.ProjectionSnapshots // nil: there are none
+	Proofs    *snapshots.Projections    // of the snapshots; required with them
 	Clock     ports.Clock
 	Declared  []module.Projection
 	Custom    CustomProjections

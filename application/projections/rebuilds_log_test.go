@@ -61,7 +61,7 @@ func TestRebuilds_LogsBlockedVersionOnce(t *testing.T) {
 	w.until(t, func() bool { return w.reached(t, a) == 3 }, "the first version")
 	log, register := &logBuffer{}, &countingRegister{ProjectionRegister: w.store.ProjectionVersions}
 	rebuilds := testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{
-		Store: w.store.Projections, Log: w.store.Events, Register: register, Versions: w.store.ProjectionVersions, Snapshots: w.store.ProjectionSnapshots, Clock: w.clock, Declared: declared, MaxBehind: 5,
+		Store: w.store.Projections, Log: w.store.Events, Register: register, Versions: w.store.ProjectionVersions, Snapshots: w.store.ProjectionSnapshots, Proofs: w.proofs(), Clock: w.clock, Declared: declared, MaxBehind: 5,
 		Handlers: map[string]ports.ProjectionHandler{name: w.handler}, Tables: map[string][]ports.ProjectionTable{name: {ports.ProjectionRowTable}}, Logger: slog.New(slog.NewTextHandler(log, nil)),
 	}))
 	rebuilds.SetInterval(time.Millisecond)
@@ -150,7 +150,7 @@ func TestRebuilds_ReportsFailureWithBlockedVersion(t *testing.T) {
 	w.until(t, func() bool { return w.reached(t, a) == 3 }, "the first version")
 	open := func(v ports.ProjectionVersions) *projections.Rebuilds {
 		return testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{
-			Store: w.store.Projections, Log: w.store.Events, Register: w.store.ProjectionVersions, Versions: v, Snapshots: w.store.ProjectionSnapshots, Clock: w.clock, Declared: declared, MaxBehind: 5,
+			Store: w.store.Projections, Log: w.store.Events, Register: w.store.ProjectionVersions, Versions: v, Snapshots: w.store.ProjectionSnapshots, Proofs: w.proofs(), Clock: w.clock, Declared: declared, MaxBehind: 5,
 			Handlers: map[string]ports.ProjectionHandler{name: w.handler}, Tables: map[string][]ports.ProjectionTable{name: {ports.ProjectionRowTable}},
 		}))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"sync"
 	"testing"
 	"time"
@@ -13,6 +14,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/projections"
+	"github.com/erpbackbone/backbone/application/snapshots"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
@@ -57,9 +59,13 @@ func newRebuildFixture(t *testing.T) *rebuildFixture {
 	return w
 }
 
+func (w *runnerFixture) proofs() *snapshots.Projections {
+	return snapshots.NewProjections(w.store.Directory, snapshots.NewAuthenticator(&testkit.Secrets{}, slog.New(slog.DiscardHandler), nil))
+}
+
 func (w *rebuildFixture) looking(declared []module.Projection) *projections.Rebuilds {
 	return testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{
-		Store: w.store.Projections, Log: w.store.Events, Register: w.store.ProjectionVersions, Versions: w.store.ProjectionVersions, Snapshots: w.store.ProjectionSnapshots, Clock: w.clock, Declared: declared,
+		Store: w.store.Projections, Log: w.store.Events, Register: w.store.ProjectionVersions, Versions: w.store.ProjectionVersions, Snapshots: w.store.ProjectionSnapshots, Proofs: w.proofs(), Clock: w.clock, Declared: declared,
 		Handlers: map[string]ports.ProjectionHandler{name: w.handler}, Tables: map[string][]ports.ProjectionTable{name: {ports.ProjectionRowTable}},
 		Wake: w.runner.Wake, MaxBehind: 5, SnapshotEvery: w.snapshotEvery,
 	}))

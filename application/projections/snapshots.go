@@ -9,6 +9,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/domain/snapshot"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -273,7 +274,11 @@ func (r *Rebuilds) copySnapshot(ctx context.Context, all []projection.Projection
 		if !part.TakenAt.IsZero() {
 			continue
 		}
-		done, err := r.config.Snapshots.SavePart(ctx, ports.SnapshotCopy{Projection: p.Name, Version: p.Version, Partition: part.Partition, Tables: tables})
+		authenticate, err := r.config.Proofs.Authenticate(ctx, part.Partition, p)
+		if err != nil {
+			return err
+		}
+		done, err := r.config.Snapshots.SavePart(ctx, ports.SnapshotCopy{Projection: p.Name, Version: p.Version, Partition: part.Partition, Tables: tables, Authenticate: authenticate})
 		switch fault.CodeOf(err) {
 		case projection.CodeOtherCode:
 			r.config.Logger.WarnContext(ctx, "a snapshot is dropped, since another handler built the version that is now active", "projection", p.Name, "version", p.Version)
@@ -300,7 +305,8 @@ func (r *Rebuilds) copySnapshot(ctx context.Context, all []projection.Projection
 }
 
 // copyBase copies the parts of the snapshot that a version starts from, and then lets the
-// version follow the log. It reads partitions that the snapshot lacks from the beginning.
+// version follow the log. It reads partitions that the snapshot lacks, or whose part is forged,
+// from the beginning. While the key service is unavailable it tries again.
 func (r *Rebuilds) copyBase(ctx context.Context, p projection.Projection, tables []ports.ProjectionTable) error {
 	parts, err := r.partsOf(ctx, p, p.Base)
 	if err != nil {
@@ -319,9 +325,18 @@ func (r *Rebuilds) copyBase(ctx context.Context, p projection.Projection, tables
 		if !part.Usable {
 			continue
 		}
-		done, err := r.config.Snapshots.RestorePart(ctx, ports.SnapshotCopy{Projection: p.Name, Version: p.Base, Partition: part.Partition, Tables: tables, To: p.Version, Types: types})
-		if fault.CodeOf(err) == projection.CodeChanged {
+		authenticate, err := r.config.Proofs.Authenticate(ctx, part.Partition, p)
+		if err != nil {
+			return err
+		}
+		c := ports.SnapshotCopy{Projection: p.Name, Version: p.Base, Partition: part.Partition, Tables: tables, To: p.Version, Types: types, Authenticate: authenticate}
+		done, err := r.config.Snapshots.RestorePart(ctx, c)
+		switch fault.CodeOf(err) {
+		case projection.CodeChanged:
 			return nil // one of the two was dropped; the next round sees it
+		case snapshot.CodeForged:
+			r.config.Proofs.ReportForged(ctx, c)
+			continue // the version reads the partition from the beginning of the log
 		}
 		if err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"strings"
 
+	"github.com/erpbackbone/backbone/application/snapshots"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -23,15 +24,15 @@ const (
 
 // SnapshotService stores the snapshots of clients.
 type SnapshotService struct {
-	snapshots ports.StreamSnapshots
+	snapshots *snapshots.Streams
 	streams   ports.StreamReader
 	clock     ports.Clock
 	ids       ports.IDSource
 }
 
 // NewSnapshotService makes a SnapshotService.
-func NewSnapshotService(snapshots ports.StreamSnapshots, streams ports.StreamReader, clock ports.Clock, ids ports.IDSource) *SnapshotService {
-	return &SnapshotService{snapshots: snapshots, streams: streams, clock: clock, ids: ids}
+func NewSnapshotService(stored *snapshots.Streams, streams ports.StreamReader, clock ports.Clock, ids ports.IDSource) *SnapshotService {
+	return &SnapshotService{snapshots: stored, streams: streams, clock: clock, ids: ids}
 }
 
 // NewSnapshot is a snapshot to store, whose JSON the API has checked.
@@ -76,7 +77,7 @@ func (n *NewSnapshot) check() error {
 // list. Faults: snapshot.invalid, snapshot.too_large, snapshot.personal_data,
 // snapshot.version_unknown (FailedPrecondition: not among the stream's versions),
 // stream.not_found, stream.deleted, stream.tombstoned, stream.access_denied,
-// snapshot.exists, snapshot.superseded.
+// snapshot.exists, snapshot.superseded, pii.keys_missing, and those of the key service.
 func (s *SnapshotService) Save(ctx context.Context, le ports.LegalEntity, roles []string, n NewSnapshot) (stored ports.StreamSnapshot, created bool, err error) {
 	n.StateType = strings.TrimSpace(n.StateType)
 	n.State, n.Metadata = compactJSON(n.State), compactJSON(n.Metadata)
@@ -91,12 +92,12 @@ func (s *SnapshotService) Save(ctx context.Context, le ports.LegalEntity, roles 
 		return stored, false, fault.New(fault.FailedPrecondition, "snapshot.version_unknown", "the stream has no such version; send the version of the last event in the state").
 			WithField("/version").WithNumbers(uint64(n.Version), uint64(status.Version))
 	}
-	_, epoch, err := s.snapshots.StreamSnapshot(ctx, le.Partition, n.Stream, false, n.Version)
+	_, epoch, err := s.snapshots.Read(ctx, le, n.Stream, false, n.Version)
 	if err != nil && fault.KindOf(err) != fault.NotFound {
 		return stored, false, err
 	}
 	now := s.clock.Now()
-	return s.snapshots.SaveStreamSnapshot(ctx, ports.StreamSnapshot{
+	return s.snapshots.Save(ctx, le.TenantID, ports.StreamSnapshot{
 		ID: s.ids.NewID(now), Partition: le.Partition, Stream: n.Stream, Version: n.Version, StateType: n.StateType, SchemaVersion: n.SchemaVersion,
 		State: n.State, Metadata: n.Metadata, CreatedAt: event.Micros(now),
 	}, epoch)
@@ -109,7 +110,7 @@ func (s *SnapshotService) Get(ctx context.Context, le ports.LegalEntity, roles [
 	if err != nil {
 		return ports.StreamSnapshot{}, err
 	}
-	found, _, err := s.snapshots.StreamSnapshot(ctx, le.Partition, id, false, v)
+	found, _, err := s.snapshots.Read(ctx, le, id, false, v)
 	if err == nil && found.Version < status.ReadableFrom {
 		return ports.StreamSnapshot{}, snapshot.NotFound() // taken before the stream was deleted
 	}

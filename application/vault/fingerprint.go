@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/sha256"
+	"strings"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -14,6 +15,13 @@ import (
 
 // fingerprintPurpose names the tenants' secrets of fingerprints.
 const fingerprintPurpose = "fingerprint"
+
+// authenticatePrefix begins the names of the tenants' secrets of Authenticate.
+const authenticatePrefix = "authenticate/"
+
+func secretsUnavailable() error {
+	return fault.New(fault.FailedPrecondition, "pii.keys_missing", "secrets need a key service; have an operator configure kms")
+}
 
 // tenantSecret is a tenant's secret, loaded once done is closed. It stays in memory for the
 // process's life, so that appends continue while the key service is unavailable; it opens
@@ -45,16 +53,28 @@ func (v *Vault) Fingerprint(ctx context.Context, tenantID string, digest event.H
 // (FailedPrecondition) without a key service, and those of Fingerprint.
 func (v *Vault) Derive(ctx context.Context, tenantID, purpose, label string) (shredding.Secret, error) {
 	if v.Keys == nil {
-		return shredding.Secret{}, fault.New(fault.FailedPrecondition, "pii.keys_missing", "secrets need a key service; have an operator configure kms")
+		return shredding.Secret{}, secretsUnavailable()
 	}
-	if purpose == fingerprintPurpose {
-		return shredding.Secret{}, fault.New(fault.Internal, "pii.purpose_taken", "the secret of fingerprints must not derive other keys; report this defect")
+	if purpose == fingerprintPurpose || strings.HasPrefix(purpose, authenticatePrefix) {
+		return shredding.Secret{}, fault.New(fault.Internal, "pii.purpose_taken", "this secret must not derive other keys; report this defect")
 	}
 	h, err := v.hmacWithSecret(ctx, tenantID, purpose, []byte(label))
 	if err != nil {
 		return shredding.Secret{}, err
 	}
 	return shredding.NewSecret(h[:]), nil
+}
+
+// Authenticate returns the HMAC-SHA-256 of a text under the tenant's secret of a purpose, by
+// which a node recognizes what a node of this tenant wrote: the role of the database cannot
+// compute it. It always returns the same for the same arguments and stores nothing. Its
+// secrets are others than those of Derive, so that no derived key is an authentication.
+// Compare with hmac.Equal. Faults: those of Derive.
+func (v *Vault) Authenticate(ctx context.Context, tenantID, purpose string, text []byte) (event.Hash, error) {
+	if v.Keys == nil {
+		return event.Hash{}, secretsUnavailable()
+	}
+	return v.hmacWithSecret(ctx, tenantID, authenticatePrefix+purpose, text)
 }
 
 // hmacWithSecret computes the HMAC of a text under a tenant's secret of a purpose.

@@ -191,6 +191,31 @@ func TestDerive(t *testing.T) {
 	require.Equal(t, "pii.keys_missing", fault.CodeOf(err))
 }
 
+func TestAuthenticate(t *testing.T) {
+	t.Parallel()
+	r := newVaultFixture(t)
+	authenticate := func(v *vault.Vault, tenant, purpose, text string) event.Hash {
+		h, err := v.Authenticate(t.Context(), tenant, purpose, []byte(text))
+		require.NoError(t, err)
+		return h
+	}
+	h := authenticate(r.vault, "acme", "snapshot", "text")
+	require.NotZero(t, h)
+	require.Equal(t, h, authenticate(r.newNode(), "acme", "snapshot", "text"), "every node computes the same")
+	for _, other := range []event.Hash{
+		authenticate(r.vault, "acme", "snapshot", "text."), authenticate(r.vault, "globex", "snapshot", "text"), authenticate(r.vault, "acme", "cursor", "text"),
+	} {
+		require.NotEqual(t, h, other)
+	}
+	derived, err := r.vault.Derive(t.Context(), "acme", "snapshot", "text")
+	require.NoError(t, err)
+	require.NoError(t, derived.Use(func(key []byte) error { require.NotEqual(t, h[:], key, "a derived key is given away"); return nil }))
+	_, err = r.vault.Derive(t.Context(), "acme", "authenticate/snapshot", "text")
+	require.Equal(t, "pii.purpose_taken", fault.CodeOf(err))
+	_, err = testkit.Must(vault.New(vault.Config{})).Authenticate(t.Context(), "acme", "snapshot", []byte("text"))
+	require.Equal(t, "pii.keys_missing", fault.CodeOf(err))
+}
+
 func TestFingerprint(t *testing.T) {
 	t.Parallel()
 	r := newVaultFixture(t)

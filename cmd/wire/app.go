@@ -43,6 +43,7 @@ import (
 	"github.com/erpbackbone/backbone/application/projections/custom"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/application/snapshots"
 	streams "github.com/erpbackbone/backbone/application/streams"
 	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/application/tenancy"
@@ -257,12 +258,18 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	cursors := query.NewCursorSealer(cursorKey)
+	var entitySnapshots *snapshots.Entities
+	var streamSnapshots *snapshots.Streams
+	if a.personal != nil { // without a key service there are none
+		authenticator := snapshots.NewAuthenticator(a.vault, a.logger, a.metrics)
+		entitySnapshots, streamSnapshots = snapshots.NewEntities(a.Store.Snapshots, authenticator), snapshots.NewStreams(a.Store.Snapshots, authenticator)
+	}
 	a.Pipeline, err = pipeline.New(pipeline.Config{
 		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store.Appender, Events: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Intents: a.Store.Intents,
 		Idempotency: a.Store.Intents, Clock: clock, IDs: ids, Retries: c.Intake.Retries, Logger: a.logger,
 		Limits: pipeline.Limits{KeyTTL: c.Idempotency.TTL, CachedStreams: c.Intake.CachedStreams, SnapshotEvery: c.Query.SnapshotEvery},
 		Sealer: a.vault, Opener: a.vault, Fingerprints: a.vault,
-		Snapshots: a.Store.Snapshots, Background: a.background, ReadingID: a.Registry.ReadingID, Cursors: cursors,
+		Snapshots: streamSnapshots, Background: a.background, ReadingID: a.Registry.ReadingID, Cursors: cursors,
 	})
 	if err != nil {
 		return err
@@ -312,13 +319,13 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	a.entities, err = entities.New(entities.Config{
-		Log: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Snapshots: a.Store.Snapshots, Positions: positions{a.Query, a.Reports}, Folds: a.Catalog, Background: a.background, Clock: clock,
+		Log: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Snapshots: entitySnapshots, Positions: positions{a.Query, a.Reports}, Folds: a.Catalog, Background: a.background, Clock: clock,
 		Logger: a.logger, Observer: a.metrics, ReadingID: a.Registry.ReadingID, Limits: entities.Limits{SnapshotEvery: c.Query.SnapshotEvery, FoldTimeout: c.Query.FoldBudget},
 	})
 	if err != nil {
 		return err
 	}
-	a.snapshots = streams.NewSnapshotService(a.Store.Snapshots, a.Store.Events, clock, ids)
+	a.snapshots = streams.NewSnapshotService(streamSnapshots, a.Store.Events, clock, ids)
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/erpbackbone/backbone/application/administration"
 	"github.com/erpbackbone/backbone/application/projections"
 	"github.com/erpbackbone/backbone/application/projections/custom"
+	"github.com/erpbackbone/backbone/application/snapshots"
 	"github.com/erpbackbone/backbone/application/upcasting"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/projection"
@@ -36,8 +37,13 @@ func (a *App) composeProjections(handlers map[string]ports.ProjectionHandler, cl
 		Declared: a.Catalog.Projections, Custom: a.custom, Handlers: handlers, Wake: func() { a.Runner.Wake() },
 	})
 	upcast := a.withUpcasting(handlers)
+	var stored ports.ProjectionSnapshots // without a key service there are none
+	var proofs *snapshots.Projections
+	if a.personal != nil {
+		stored, proofs = a.Store.ProjectionSnapshots, snapshots.NewProjections(a.Store.Directory, snapshots.NewAuthenticator(a.vault, a.logger, a.metrics))
+	}
 	a.rebuilds, err = projections.NewRebuilds(projections.RebuildsConfig{
-		Store: a.Store.Projections, Log: bookLog{a.Store.Events}, Register: a.Store.ProjectionVersions, Versions: a.Store.ProjectionVersions, Snapshots: a.Store.ProjectionSnapshots, Clock: clock, Logger: a.logger, Declared: a.Catalog.Projections, Custom: a.custom, Handlers: upcast,
+		Store: a.Store.Projections, Log: bookLog{a.Store.Events}, Register: a.Store.ProjectionVersions, Versions: a.Store.ProjectionVersions, Snapshots: stored, Proofs: proofs, Clock: clock, Logger: a.logger, Declared: a.Catalog.Projections, Custom: a.custom, Handlers: upcast,
 		Tables: tablesOf(handlers), Wake: func() { a.Runner.Wake() }, MaxBehind: c.SwitchWithin, SnapshotEvery: c.SnapshotEvery, ManualSwitch: c.Switch == "manual",
 	})
 	if err != nil {
@@ -57,6 +63,9 @@ func (a *App) composeProjections(handlers map[string]ports.ProjectionHandler, cl
 	}, a.Catalog.Projections, upcast)
 	return err
 }
+
+// CopySnapshots copies what waits for a snapshot of a projection, as a running node does.
+func (a *App) CopySnapshots(ctx context.Context) error { return a.rebuilds.CopySnapshots(ctx) }
 
 // foldLimits bounds the programs of tenants' projections more tightly than those of upcasters:
 // a transaction runs two of them for each event of a batch.

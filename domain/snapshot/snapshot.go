@@ -25,6 +25,14 @@ func Exists() *fault.Error {
 	return fault.New(fault.Conflict, "snapshot.exists", "this version of the stream has a snapshot with another content; read it, or store the state of a later version")
 }
 
+// CodeForged is the code of Forged.
+const CodeForged = "snapshot.forged"
+
+// Forged is the fault of a snapshot that no node has stored so.
+func Forged() *fault.Error {
+	return fault.New(fault.FailedPrecondition, CodeForged, "the stored snapshot is not what a node has stored; find out who writes to the database, and drop the snapshot")
+}
+
 // Superseded is the fault of a snapshot that is too old to be kept.
 func Superseded() *fault.Error {
 	return fault.New(fault.FailedPrecondition, CodeSuperseded, "the newest %d snapshots of a stream are kept and this one is older; read the latest", Kept)

@@ -39,7 +39,8 @@ var layers = []layer{
 	// Erasures and redactions are requests that two persons decide on.
 	{"application/erasure/", []string{"domain/", "ports", "application/module", "application/requests", "application/erasure/"}, nil},
 	{"application/redaction/", []string{"domain/", "ports", "application/module", "application/requests", "application/redaction/"}, nil},
-	{"application/*/", []string{"domain/", "ports", "application/module", "application/sharing", "application/{1}/"}, nil},
+	// Folded states are stored with a proof of their origin.
+	{"application/*/", []string{"domain/", "ports", "application/module", "application/sharing", "application/snapshots", "application/{1}/"}, nil},
 	// The document of the built-in modules, from which clients are generated.
 	{"adapters/httpapi/openapi/", []string{"application/module", "adapters/", "modules"}, nil},
 	{"adapters/httpapi/", []string{"domain/", "ports", "application/", "adapters/httpapi/"}, []string{""}},

@@ -2,6 +2,8 @@ package conformance
 
 import (
 	"context"
+	"crypto/sha256"
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -22,6 +24,7 @@ var partitionPromises = []promise{
 // projectionSnapshotPromises are those of versions that are saved and that others start from.
 var projectionSnapshotPromises = []promise{
 	{"version starts from a snapshot", beginWithSnapshot},
+	{"forged snapshot is not restored", forgedSnapshot},
 	{"events of a snapshot count as processed", processedOfTypes},
 	{"version activated before its copy runs", activateBeforeCopy},
 	{"newest snapshots of a scope are kept", keepSnapshots},
@@ -140,7 +143,15 @@ func activateBeforeCopy(t *testing.T, s *suite) {
 }
 
 func (b *partition) copyOf(name string, version, to int) ports.SnapshotCopy {
-	return ports.SnapshotCopy{Projection: name, Version: version, Partition: b.le.Partition, Tables: rowTables, To: to}
+	return ports.SnapshotCopy{Projection: name, Version: version, Partition: b.le.Partition, Tables: rowTables, To: to, Authenticate: AuthenticatePart("secret")}
+}
+
+// AuthenticatePart computes a code of a part under a secret.
+func AuthenticatePart(secret string) func(ports.SnapshotPart) ([]byte, error) {
+	return func(p ports.SnapshotPart) ([]byte, error) {
+		code := sha256.Sum256(fmt.Append(nil, secret, p))
+		return code[:], nil
+	}
 }
 
 func beginWithSnapshot(t *testing.T, s *suite) {
@@ -185,6 +196,39 @@ func beginWithSnapshot(t *testing.T, s *suite) {
 	done, err := b.store.RestorePart(ctx, b.copyOf(name, 2, 3))
 	require.NoError(t, err)
 	require.False(t, done)
+	require.Equal(t, []string{"a", "b"}, b.rowKeys(t, name, 3))
+}
+
+func forgedSnapshot(t *testing.T, s *suite) {
+	ctx := context.Background()
+	b := s.newPartition(t)
+	name := b.versions(t)
+	require.NoError(t, b.rows(t, name, 1, nil, "a", "b"))
+	b.versionIn(t, name, 2, projection.Saving)
+	require.NoError(t, b.store.PlanSnapshot(ctx, name, 2, 1))
+	unavailable := b.copyOf(name, 2, 0)
+	unavailable.Authenticate = func(ports.SnapshotPart) ([]byte, error) {
+		return nil, fault.New(fault.Unavailable, "kms.unavailable", "down")
+	}
+	_, err := b.store.SavePart(ctx, unavailable)
+	require.Equal(t, "kms.unavailable", fault.CodeOf(err))
+	forged := b.copyOf(name, 2, 0)
+	forged.Authenticate = AuthenticatePart("another secret")
+	_, err = b.store.SavePart(ctx, forged)
+	require.NoError(t, err)
+	require.NoError(t, b.store.FinishSnapshot(ctx, name, 2, 3, "ada"))
+	b.versionIn(t, name, 3, projection.Building)
+	_, err = b.store.RestorePart(ctx, b.copyOf(name, 2, 3))
+	require.Equal(t, "snapshot.forged", fault.CodeOf(err))
+	unavailable.To = 3
+	_, err = b.store.RestorePart(ctx, unavailable)
+	require.Equal(t, "kms.unavailable", fault.CodeOf(err))
+	require.Empty(t, b.rowKeys(t, name, 3))
+	require.Zero(t, b.checkpointOf(t, name, 3).Version, "the version reads the partition from the beginning")
+	forged.To = 3
+	done, err := b.store.RestorePart(ctx, forged)
+	require.NoError(t, err)
+	require.True(t, done)
 	require.Equal(t, []string{"a", "b"}, b.rowKeys(t, name, 3))
 }
 

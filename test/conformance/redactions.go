@@ -2,9 +2,11 @@ package conformance
 
 import (
 	"bytes"
+	"encoding/json"
 	"fmt"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
@@ -28,8 +30,15 @@ func RedactedPointers() []string { return []string{"/data/name", "/data/lines/0/
 type RedactionStore struct {
 	Redactions ports.Redactions
 	Events     ports.EventReader
+	Snapshots  SnapshotStore
 	Event      event.Recorded
 	TenantID   string // of the event's legal entity
+}
+
+// SnapshotStore stores the snapshots of entities and streams.
+type SnapshotStore interface {
+	ports.EntitySnapshots
+	ports.StreamSnapshots
 }
 
 // NewRequest is a request of p-1 that is not stored.
@@ -78,6 +87,7 @@ func RunRedactions(t *testing.T, newStore func(t *testing.T) RedactionStore) {
 		{"only what was approved is redacted", redactionScope},
 		{"stored values that may not be redacted are refused", redactionValues},
 		{"a second redaction goes on from the first", redactionChain},
+		{"snapshots of redacted events are deleted and not accepted again", redactionSnapshots},
 		{"one of many approvers approves", redactionRaceApprovers},
 		{"approval or withdrawal wins", redactionRaceWithdrawal},
 		{"one of many workers redacts", redactionRaceWorkers},
@@ -366,6 +376,83 @@ func redactionChain(t *testing.T, s RedactionStore) {
 	require.Equal(t, payload, string(got.Payload))
 	require.Len(t, got.Redactions, 2)
 	require.Equal(t, []event.ID{first.ID, second.ID}, []event.ID{got.Redactions[0].RequestID, got.Redactions[1].RequestID})
+}
+
+// redactionSnapshots saves states of before and after the redacted event, one that was folded
+// before the redaction and is saved after it, and one that is put back past the port.
+func redactionSnapshots(t *testing.T, s RedactionStore) {
+	ctx, at := t.Context(), s.Event.Sequence
+	entity := func(asOf event.Sequence) ports.EntitySnapshot {
+		return ports.EntitySnapshot{
+			Partition: s.Event.Partition, EntityType: "invoice", EntityID: "1", AsOf: asOf, Version: asOf, Fold: "1", EventCount: 1, CreatedAt: time.Now(),
+			State: json.RawMessage(`{"name":"Ada"}`), MAC: bytes.Repeat([]byte{1}, 32),
+		}
+	}
+	stream := func(id event.StreamID, v event.Version, internal bool) ports.StreamSnapshot {
+		return ports.StreamSnapshot{
+			ID: ulid.Make(), Partition: s.Event.Partition, Stream: id, Internal: internal, Version: v, StateType: "x", SchemaVersion: 1, CreatedAt: time.Now(),
+			State: json.RawMessage(`{"name":"Ada"}`), MAC: bytes.Repeat([]byte{1}, 32),
+		}
+	}
+	redactions := func(want uint64, asOf event.Sequence, v event.Version) {
+		n, err := s.Snapshots.EntityRedactions(ctx, s.Event.Partition, asOf)
+		require.NoError(t, err)
+		require.Equal(t, want, n)
+		n, err = s.Snapshots.StreamRedactions(ctx, s.Event.Partition, s.Event.Stream, v)
+		require.NoError(t, err)
+		require.Equal(t, want, n)
+	}
+	_, epoch, err := s.Snapshots.EntitySnapshots(ctx, s.Event.Partition, "invoice", "1")
+	require.NoError(t, err)
+	for n := range event.Sequence(3) {
+		kept, err := s.Snapshots.SaveEntitySnapshot(ctx, entity(at-1+n), epoch)
+		require.NoError(t, err)
+		require.True(t, kept)
+	}
+	other := event.StreamID{Type: "other", ID: "1"}
+	for _, n := range []ports.StreamSnapshot{
+		stream(s.Event.Stream, s.Event.StreamVersion, false), stream(s.Event.Stream, s.Event.StreamVersion, true), stream(other, 1, false),
+	} {
+		_, _, err := s.Snapshots.SaveStreamSnapshot(ctx, n, epoch)
+		require.NoError(t, err)
+	}
+	redactions(0, at, s.Event.StreamVersion)
+	_, err = s.Redactions.RedactPayload(ctx, s.Approved(t, RedactedPointers()...), s.replacement())
+	require.NoError(t, err)
+	redactions(0, at-1, s.Event.StreamVersion-1)
+	redactions(1, at, s.Event.StreamVersion)
+
+	left, now, err := s.Snapshots.EntitySnapshots(ctx, s.Event.Partition, "invoice", "1")
+	require.NoError(t, err)
+	require.NotEqual(t, epoch, now)
+	require.Len(t, left, 1)
+	require.Equal(t, at-1, left[0].AsOf, "of before the event")
+	require.False(t, left[0].Outdated)
+	for _, internal := range []bool{false, true} {
+		_, _, err = s.Snapshots.StreamSnapshot(ctx, s.Event.Partition, s.Event.Stream, internal, 0)
+		require.Equal(t, "snapshot.not_found", fault.CodeOf(err))
+	}
+	untouched, _, err := s.Snapshots.StreamSnapshot(ctx, s.Event.Partition, other, false, 0)
+	require.NoError(t, err, "another stream")
+	require.False(t, untouched.Outdated)
+
+	kept, err := s.Snapshots.SaveEntitySnapshot(ctx, entity(at+3), epoch)
+	require.NoError(t, err)
+	require.False(t, kept, "folded before the redaction")
+	_, _, err = s.Snapshots.SaveStreamSnapshot(ctx, stream(s.Event.Stream, 9, true), epoch)
+	require.Equal(t, "snapshot.superseded", fault.CodeOf(err))
+
+	kept, err = s.Snapshots.SaveEntitySnapshot(ctx, entity(at+3), now) // has the count of before
+	require.NoError(t, err)
+	require.True(t, kept)
+	_, _, err = s.Snapshots.SaveStreamSnapshot(ctx, stream(s.Event.Stream, 9, true), now)
+	require.NoError(t, err)
+	left, _, err = s.Snapshots.EntitySnapshots(ctx, s.Event.Partition, "invoice", "1")
+	require.NoError(t, err)
+	require.True(t, left[0].Outdated)
+	back, _, err := s.Snapshots.StreamSnapshot(ctx, s.Event.Partition, s.Event.Stream, true, 0)
+	require.NoError(t, err)
+	require.True(t, back.Outdated)
 }
 
 // runTogether runs n functions at once and returns their errors.

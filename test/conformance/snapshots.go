@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -24,12 +25,13 @@ var snapshotPromises = []promise{
 	{"internal snapshots are separate", internalSnapshots},
 	{"snapshot of another epoch is not saved", snapshotEpoch},
 	{"concurrent saves leave the newest", snapshotRace},
+	{"snapshot with another MAC is not removed", removeSnapshots},
 }
 
 func (b *partition) entitySnapshot(id string, at event.Sequence) ports.EntitySnapshot {
 	return ports.EntitySnapshot{
 		Partition: b.le.Partition, EntityType: "case", EntityID: id, AsOf: at, Version: at - 1, Fold: "2", EffectiveThrough: event.MustDate("2026-03-02"),
-		EventCount: int(at) - 2, CreatedAt: b.clock.Now(), State: json.RawMessage(fmt.Sprintf(`{"at": %d, "amount": 1.50}`, at)),
+		EventCount: int(at) - 2, CreatedAt: b.clock.Now(), State: json.RawMessage(fmt.Sprintf(`{"at": %d, "amount": 1.50}`, at)), MAC: bytes.Repeat([]byte{byte(at)}, 32),
 	}
 }
 
@@ -77,11 +79,12 @@ func sameEntitySnapshot(t *testing.T, s *suite) {
 	require.True(t, b.saveEntity(t, want))
 	require.Equal(t, []ports.EntitySnapshot{want}, b.entitySnapshots(t, "S"), "the state byte for byte")
 	want.Fold, want.Stale, want.EventCount, want.EffectiveThrough = "3", true, 1, event.MustDate("2026-04-01")
+	want.MAC = bytes.Repeat([]byte{7}, 32)
 	want.Version, want.State = 3, json.RawMessage(`{"other":"\u0000 1.50"}`)
 	require.True(t, b.saveEntity(t, want))
 	got := b.entitySnapshots(t, "S")
 	require.Equal(t, []ports.EntitySnapshot{want}, got, "one at the same place takes over")
-	got[0].State[0] = 'x'
+	got[0].State[0], got[0].MAC[0] = 'x', 'x'
 	require.Equal(t, []ports.EntitySnapshot{want}, b.entitySnapshots(t, "S"))
 }
 
@@ -139,7 +142,7 @@ func staleSnapshots(t *testing.T, s *suite) {
 func (b *partition) streamSnapshot(id string, v event.Version) ports.StreamSnapshot {
 	return ports.StreamSnapshot{
 		ID: b.ids.next(), Partition: b.le.Partition, Stream: stream(id), Version: v, StateType: "Case", SchemaVersion: 1,
-		State: json.RawMessage(fmt.Sprintf(`{"v":%d}`, v)), Metadata: json.RawMessage(`{"by":"suite"}`), CreatedAt: b.clock.Now(),
+		State: json.RawMessage(fmt.Sprintf(`{"v":%d}`, v)), Metadata: json.RawMessage(`{"by":"suite"}`), CreatedAt: b.clock.Now(), MAC: bytes.Repeat([]byte{byte(v)}, 32),
 	}
 }
 
@@ -259,6 +262,27 @@ func snapshotEpoch(t *testing.T, s *suite) {
 	require.Empty(t, b.entitySnapshots(t, "E"))
 	_, _, err = b.store.SaveStreamSnapshot(ctx, b.streamSnapshot("E", 1), epoch+1)
 	require.Equal(t, "snapshot.superseded", fault.CodeOf(err))
+}
+
+func removeSnapshots(t *testing.T, s *suite) {
+	b := s.newPartition(t)
+	ctx := context.Background()
+	entity, n := b.entitySnapshot("X", 10), b.streamSnapshot("X", 4)
+	require.True(t, b.saveEntity(t, entity))
+	_, _, err := b.saveStream(n)
+	require.NoError(t, err)
+	other, otherStream := entity, n
+	other.MAC, otherStream.MAC = bytes.Repeat([]byte{9}, 32), bytes.Repeat([]byte{9}, 32)
+	require.NoError(t, b.store.RemoveEntitySnapshot(ctx, other))
+	require.NoError(t, b.store.RemoveStreamSnapshot(ctx, otherStream))
+	require.Len(t, b.entitySnapshots(t, "X"), 1)
+	_, err = b.readStreamSnapshot("X", false, 4)
+	require.NoError(t, err)
+	require.NoError(t, b.store.RemoveEntitySnapshot(ctx, entity))
+	require.NoError(t, b.store.RemoveStreamSnapshot(ctx, n))
+	require.Empty(t, b.entitySnapshots(t, "X"))
+	_, err = b.readStreamSnapshot("X", false, 4)
+	require.Equal(t, "snapshot.not_found", fault.CodeOf(err))
 }
 
 func snapshotRace(t *testing.T, s *suite) {

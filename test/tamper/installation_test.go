@@ -50,6 +50,9 @@ type installation struct {
 	reader  string            // the database as backbone_reader
 	config  configs.Config
 	keys    *wire.KeyStoreAudit
+
+	snapshotID any    // of the client's snapshot
+	restored   string // what was restored from the snapshot of a projection
 }
 
 // emptyDatabase is a migrated database.
@@ -228,9 +231,11 @@ func (i *installation) fillBooks(vendor string) {
 	i.call("admin", http.MethodPut, "/api/streams/fleet.truck/T-1/metadata?legal_entity=DEMF", object{"max_count": 1000, "custom": object{"team": "north"}}, nil)
 	i.redact(submitted, "/data/lines/0/description")
 	i.call("auditor", http.MethodGet, "/api/entities/vendor/"+vendor+"?legal_entity=DEMF", nil, nil)
+	i.leaveSnapshots()
 	for _, name := range projections {
 		i.rebuild(name)
 	}
+	i.takeSnapshot()
 }
 
 // registerFirm registers a vendor that has two contacts.
@@ -278,8 +283,18 @@ func (i *installation) rebuild(name string) {
 	})
 }
 
-// call asks the API as a person who holds the role.
+// call asks the API as a person who holds the role, and decodes what succeeded.
 func (i *installation) call(role, method, path string, body, answer any) {
+	i.t.Helper()
+	status, got := i.ask(role, method, path, body)
+	require.Less(i.t, status, 300, "%s %s: %s", method, path, got)
+	if answer != nil {
+		require.NoError(i.t, json.Unmarshal(got, answer))
+	}
+}
+
+// ask asks the API as a person who holds the role.
+func (i *installation) ask(role, method, path string, body any) (status int, answer []byte) {
 	i.t.Helper()
 	var text []byte
 	if body != nil {
@@ -294,8 +309,5 @@ func (i *installation) call(role, method, path string, body, answer any) {
 	defer response.Body.Close()
 	got, err := io.ReadAll(response.Body)
 	require.NoError(i.t, err)
-	require.Less(i.t, response.StatusCode, 300, "%s %s: %s", method, path, got)
-	if answer != nil {
-		require.NoError(i.t, json.Unmarshal(got, answer))
-	}
+	return response.StatusCode, got
 }

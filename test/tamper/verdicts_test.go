@@ -25,6 +25,7 @@ type effect string
 const (
 	proof    effect = "proof"    // `backbone verify` finds it
 	compared effect = "compared" // a rebuild heals it, and the comparison of two versions finds it
+	healed   effect = "healed"   // a cache that proves itself: its readers answer as they did before
 	harmless effect = "harmless" // nothing reads it that matters
 	open     effect = "open"     // there is no verdict yet
 )
@@ -35,11 +36,16 @@ type verdict struct {
 	columns    string               // separated by blanks; "*" are all that have no other verdict, for an open table
 	finds      []verify.FindingKind // of a proof: the first must be among the findings, and there must be none but these
 	projection string               // of rows that are compared
+	probe      probe                // of rows that heal
 	why        string
 }
 
 func proves(columns string, first verify.FindingKind, also ...verify.FindingKind) verdict {
 	return verdict{effect: proof, columns: columns, finds: append([]verify.FindingKind{first}, also...)}
+}
+
+func heals(columns string, p probe) verdict {
+	return verdict{effect: healed, columns: columns, probe: p}
 }
 
 func isHarmless(columns, why string) verdict {
@@ -83,6 +89,7 @@ const (
 	oneValue    = "its constraint allows one value only"
 	isMigration = "it says which migrations have run: a wrong row makes the next migration fail"
 	isHeartbeat = "nodes write it every few seconds, and a wrong row shares work out unevenly until then"
+	isSize      = "the size is counted for the statistics of the database's storage"
 	onRestart   = "it is a time for operators to read"
 )
 
@@ -369,7 +376,23 @@ var verdicts = []table{
 		},
 		deleted: isHarmless("", "as for its key"), invented: isHarmless("", "no version reads it"),
 	},
-	openTable("backbone.projection_snapshots", "a rebuild from the beginning of the log replaces what began with a wrong one; there is no check yet"),
+	{
+		name: "backbone.projection_snapshots",
+		columns: []verdict{
+			heals("sequence redactions row_count partition_id version projection mac", restoreSnapshot),
+			isHarmless("taken_at last_event_at", "people read them; a part that seems not to be taken is not restored"),
+		},
+		deleted: heals("", restoreSnapshot), invented: heals("", restoreSnapshot),
+		edits:   map[string]string{"partition_id": "1", "sequence": "sequence - 1"},
+		invents: map[string]string{"version": "version + 100"},
+	},
+	{
+		name: "backbone.projection_rows", target: "version = (SELECT p.version FROM backbone.projections p WHERE p.role = 'saved')",
+		columns: []verdict{heals("sequence partition_id version projection key state", restoreSnapshot)},
+		deleted: heals("", restoreSnapshot), invented: heals("", restoreSnapshot),
+		edits:   map[string]string{"partition_id": "1", "version": "version + 100"},
+		invents: map[string]string{"version": "version", "projection": "projection"},
+	},
 	{
 		name: "backbone.projection_rows", target: "version = 1",
 		columns: []verdict{isCompared("sequence partition_id version projection key state", spend)},
@@ -378,8 +401,38 @@ var verdicts = []table{
 		invents: map[string]string{"version": "version", "projection": "projection"},
 	},
 	openTable("backbone.dead_letters", "nothing compares them with the log yet"),
-	openTable("backbone.entity_snapshots", "reads trust a state that is stored"),
-	openTable("backbone.stream_snapshots", "reads trust a state that is stored"),
+	{
+		name: "backbone.entity_snapshots", target: "entity_type = '" + snapshotEntity + "'",
+		columns: []verdict{
+			heals("as_of_sequence version event_count created_at partition_id effective_through status entity_type entity_id fold state redactions mac", readEntity),
+			isHarmless("size_bytes", isSize),
+		},
+		deleted: heals("", readEntity), invented: heals("", readEntity),
+		edits: map[string]string{"partition_id": "1", "effective_through": "'2000-01-01'", "status": "'stale'"},
+		invents: map[string]string{
+			"entity_type": "entity_type", "entity_id": "entity_id", "state": "'{}'",
+		},
+	},
+	{
+		name: "backbone.stream_snapshots", target: "NOT internal",
+		columns: []verdict{
+			heals("version created_at partition_id schema_version internal id stream_type stream_id state_type state metadata redactions mac", readClientSnapshot),
+			isHarmless("size_bytes", isSize),
+		},
+		deleted: heals("", readClientSnapshot), invented: heals("", readClientSnapshot),
+		edits:   map[string]string{"partition_id": "1"},
+		invents: map[string]string{"internal": "internal", "stream_type": "stream_type", "stream_id": "stream_id", "state": "'{}'"},
+	},
+	{
+		name: "backbone.stream_snapshots", target: "internal AND stream_type = 'gl.dimension' AND version = (SELECT max(n.version) FROM backbone.stream_snapshots n WHERE n.internal AND n.stream_type = 'gl.dimension')",
+		columns: []verdict{
+			heals("version created_at partition_id schema_version internal id stream_type stream_id state_type state metadata redactions mac", planJournal),
+			isHarmless("size_bytes", isSize),
+		},
+		deleted: heals("", planJournal), invented: heals("", planJournal),
+		edits:   map[string]string{"partition_id": "1", "state": "'{}'"},
+		invents: map[string]string{"internal": "internal", "stream_type": "stream_type", "stream_id": "stream_id", "state": "'{}'"},
+	},
 	{
 		name:    "backbone.leases",
 		columns: []verdict{isHarmless("term taken_at expires_at partition_id name holder", "a holder whose term is not in the row rolls back, and a lease that expires is taken again: an edit delays work")},

@@ -46,7 +46,7 @@ var readQueries = []string{
 	intentsdb.ListIntents, intentsdb.ListIntentsBackward, intentsdb.ListIntentsOfStatus, intentsdb.ListIntentsOfStatusBackward,
 	monitordb.ListSequencesAt, monitordb.CountCommits, monitordb.SampleEvents, monitordb.GetStreamSize, monitordb.ListProjectionLags, monitordb.GetWaitingIntents,
 	streamsdb.GetSnapshotEpoch, streamsdb.ListEntitySnapshots, streamsdb.SaveEntitySnapshot, streamsdb.DeleteOldEntitySnapshots, streamsdb.MarkEntitySnapshotsStale,
-	streamsdb.GetStreamSnapshot, streamsdb.SaveStreamSnapshot, streamsdb.DeleteOldStreamSnapshots,
+	streamsdb.GetStreamSnapshot, streamsdb.CountStreamRedactions, streamsdb.RemoveStreamSnapshot, streamsdb.CountEntityRedactions, streamsdb.RemoveEntitySnapshot, streamsdb.SaveStreamSnapshot, streamsdb.DeleteOldStreamSnapshots,
 	eventlogdb.CountPersonalEvents, eventlogdb.CountPersonalIntents, eventlogdb.ListPersonalEvents, eventlogdb.ListPersonalIntents,
 	subscriptionsdb.CountSubscriptionMessages, subscriptionsdb.ListOpenMessages, subscriptionsdb.ListOpenMessagesOf, subscriptionsdb.ListMovingMessages, subscriptionsdb.ListWaitingMessages, subscriptionsdb.CountWaitingMessages, subscriptionsdb.ListLowestMessages, subscriptionsdb.ListPartitionsOfMessages, subscriptionsdb.ListParkedKeys, subscriptionsdb.ListAllParkedKeys, subscriptionsdb.ListParkedMessages, subscriptionsdb.ListParkedMessagesOf, subscriptionsdb.CountParkedByCode,
 	subscriptionsdb.SaveParked, subscriptionsdb.DeleteParked, subscriptionsdb.ClearParked, eventlogdb.ListEventsWithin, eventlogdb.ListPayloadSizes,
@@ -136,10 +136,10 @@ func fill(t *testing.T, conn *pgx.Conn, p event.PartitionID, rows int) {
 		SELECT %[1]d, 'employee:E-' || n %% 50, lpad(to_hex(n), 32, '0')::uuid, 0, '{/email}' FROM generate_series(1, %[2]d / 4) n`,
 		`INSERT INTO backbone.intents (partition_id, id, created_at, updated_at, first_sequence, event_count, revision, legal_entity, type, status, actor_type, actor_id)
 		SELECT %[1]d, lpad(to_hex(n), 32, '0')::uuid, now(), now(), n, 1, 1, 'USMF', 'ap.submit_invoice', 'executed', 'human', 'u' FROM generate_series(1, %[2]d / 4) n`,
-		`INSERT INTO backbone.entity_snapshots (as_of_sequence, version, event_count, created_at, partition_id, size_bytes, effective_through, status, entity_type, entity_id, fold, state)
-		SELECT n, n, 100, now(), %[1]d, 2, now(), 'valid', 'vendor', 'V-' || n %% 2000, '1', '{}' FROM generate_series(1, %[2]d / 10) n`,
-		`INSERT INTO backbone.stream_snapshots (version, created_at, partition_id, schema_version, size_bytes, internal, id, stream_type, stream_id, state_type, state)
-		SELECT n, now(), %[1]d, 1, 2, true, lpad(to_hex(n), 32, '0')::uuid, 'invoice', 'I-' || n %% 2000, 'fold:invoice', '{}' FROM generate_series(1, %[2]d / 10) n`,
+		`INSERT INTO backbone.entity_snapshots (as_of_sequence, version, event_count, created_at, partition_id, size_bytes, effective_through, status, entity_type, entity_id, fold, state, redactions, mac)
+		SELECT n, n, 100, now(), %[1]d, 2, now(), 'valid', 'vendor', 'V-' || n %% 2000, '1', '{}', 0, sha256('') FROM generate_series(1, %[2]d / 10) n`,
+		`INSERT INTO backbone.stream_snapshots (version, created_at, partition_id, schema_version, size_bytes, internal, id, stream_type, stream_id, state_type, state, redactions, mac)
+		SELECT n, now(), %[1]d, 1, 2, true, lpad(to_hex(n), 32, '0')::uuid, 'invoice', 'I-' || n %% 2000, 'fold:invoice', '{}', 0, sha256('') FROM generate_series(1, %[2]d / 10) n`,
 		`INSERT INTO backbone.projection_rows (projection, version, partition_id, key, state, sequence)
 		SELECT 'demo/p' || n %% 20, 1 + n %% 2, %[1]d, 'K-' || n, '{}', n FROM generate_series(1, %[2]d / 2) n`,
 		`INSERT INTO backbone.subscription_messages (subscription, partition_id, sequence, event_id, order_key, state, consumer, attempts, due_at, code, detail, changed_at)

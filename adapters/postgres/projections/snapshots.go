@@ -2,6 +2,9 @@ package projections
 
 import (
 	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"strings"
@@ -12,6 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/projectionsdb"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/domain/snapshot"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -59,6 +63,11 @@ func (s *Snapshots) SavePart(ctx context.Context, c ports.SnapshotCopy) (done bo
 				return err
 			}
 		}
+		if finish.Mac, err = s.authenticate(ctx, tx, c, c.Version, ports.SnapshotPart{
+			Sequence: event.Sequence(at.Sequence), Redactions: uint64(at.Redactions), Rows: uint64(finish.RowCount),
+		}); err != nil {
+			return err
+		}
 		if err := s.queries.FinishSnapshotPart(ctx, tx, finish); err != nil {
 			return err
 		}
@@ -88,6 +97,16 @@ func (s *Snapshots) RestorePart(ctx context.Context, c ports.SnapshotCopy) (done
 		}
 		if _, err := s.copyRows(ctx, tx, c, c.Version, c.To); err != nil {
 			return err
+		}
+		// Of the copies, which no other session can change before the commit.
+		mac, err := s.authenticate(ctx, tx, c, c.To, ports.SnapshotPart{
+			Sequence: event.Sequence(part.Sequence), Redactions: uint64(part.Redactions), Rows: uint64(part.RowCount),
+		})
+		if err != nil {
+			return err
+		}
+		if !hmac.Equal(mac, part.Mac) {
+			return untranslatedError{snapshot.Forged()}
 		}
 		if err := s.requireRole(ctx, tx, c.Projection, c.Version, projection.Saved); err != nil {
 			return err
@@ -129,6 +148,46 @@ func (s *Snapshots) copyRows(ctx context.Context, tx pgx.Tx, c ports.SnapshotCop
 		copied += tag.RowsAffected()
 	}
 	return copied, nil
+}
+
+// authenticate computes the MAC of a part whose rows a version has.
+func (s *Snapshots) authenticate(ctx context.Context, tx pgx.Tx, c ports.SnapshotCopy, version int, part ports.SnapshotPart) ([]byte, error) {
+	part.Projection, part.Version, part.Partition = c.Projection, c.Version, c.Partition
+	if _, err := tx.Exec(ctx, plainTexts); err != nil {
+		return nil, err
+	}
+	digest := sha256.New()
+	for _, table := range c.Tables {
+		rows, err := tx.Query(ctx, digestStatement(table), tableArguments(table, c.Projection, int32(c.Partition), int32(version))...)
+		if err != nil {
+			return nil, err
+		}
+		count, row := uint64(0), []byte(nil)
+		if _, err := pgx.ForEachRow(rows, []any{&row}, func() error {
+			digest.Write(row)
+			count++
+			return nil
+		}); err != nil {
+			return nil, err
+		}
+		digest.Write(binary.BigEndian.AppendUint64([]byte(tableName(table)), count))
+	}
+	digest.Sum(part.Digest[:0])
+	mac, err := c.Authenticate(part)
+	if err != nil {
+		return nil, untranslatedError{err}
+	}
+	return mac, nil
+}
+
+// plainTexts sets what the text of a row depends on.
+const plainTexts = `SELECT set_config('TimeZone', 'UTC', true), set_config('bytea_output', 'hex', true), set_config('extra_float_digits', '1', true)`
+
+// digestStatement lists the hashes of the rows of the version $2 in the partition $1, in an order
+// that depends on nothing else.
+func digestStatement(t ports.ProjectionTable) string {
+	return fmt.Sprintf(`SELECT sha256(convert_to((to_jsonb(t) - 'version')::text, 'UTF8')) FROM %s AS t
+		WHERE t.partition_id = $1 AND t.version = $2%s ORDER BY 1`, tableName(t), projectionFilter(t, 3))
 }
 
 // copyStatement copies the rows of the version $2 in the partition $1 to the version $3.

@@ -29,7 +29,7 @@ func (w *sumFixture) saving(t *testing.T, version int, scope event.PartitionID) 
 }
 
 func (w *sumFixture) part(version int, p event.PartitionID) ports.SnapshotCopy {
-	return ports.SnapshotCopy{Projection: sumsName, Version: version, Partition: p, Tables: sumsTables}
+	return ports.SnapshotCopy{Projection: sumsName, Version: version, Partition: p, Tables: sumsTables, Authenticate: conformance.AuthenticatePart("secret")}
 }
 
 func (w *sumFixture) save(t *testing.T, version int, partitions ...event.PartitionID) {

@@ -52,13 +52,13 @@ func (s *Snapshots) EntitySnapshots(ctx context.Context, p event.PartitionID, en
 		return nil, 0, err
 	}
 	rows, err := s.queries.ListEntitySnapshots(ctx, s.db.Reads, &streamsdb.ListEntitySnapshotsParams{
-		PartitionID: int32(p), EntityType: entityType, EntityID: entityID,
+		PartitionID: int32(p), EntityType: entityType, EntityID: entityID, Kept: snapshot.Kept,
 	})
 	out, err := pg.MapRows(ctx, rows, err, func(r *streamsdb.ListEntitySnapshotsRow) ports.EntitySnapshot {
 		return ports.EntitySnapshot{
 			Partition: p, EntityType: entityType, EntityID: entityID, AsOf: event.Sequence(r.AsOfSequence), Version: event.Sequence(r.Version),
 			Fold: r.Fold, Stale: r.Status == snapshotStale, EffectiveThrough: event.DateOf(r.EffectiveThrough.Time),
-			EventCount: int(r.EventCount), CreatedAt: r.CreatedAt.UTC(), State: r.State,
+			EventCount: int(r.EventCount), Redactions: uint64(r.Redactions), Outdated: r.Outdated, CreatedAt: r.CreatedAt.UTC(), State: r.State, MAC: r.Mac,
 		}
 	})
 	return out, epoch, err
@@ -74,7 +74,7 @@ func (s *Snapshots) SaveEntitySnapshot(ctx context.Context, n ports.EntitySnapsh
 		return s.queries.SaveEntitySnapshot(ctx, tx, &streamsdb.SaveEntitySnapshotParams{
 			AsOfSequence: int64(n.AsOf), Version: int64(n.Version), EventCount: int64(n.EventCount), CreatedAt: event.Micros(n.CreatedAt),
 			PartitionID: int32(n.Partition), Fold: n.Fold, SizeBytes: int32(len(n.State)), EffectiveThrough: pg.Date(n.EffectiveThrough),
-			Status: status, EntityType: n.EntityType, EntityID: n.EntityID, State: n.State, Epoch: int64(epoch), Kept: snapshot.Kept,
+			Status: status, EntityType: n.EntityType, EntityID: n.EntityID, State: n.State, Redactions: int64(n.Redactions), Mac: n.MAC, Epoch: int64(epoch), Kept: snapshot.Kept,
 		})
 	}, func(tx pgx.Tx) error {
 		return s.queries.DeleteOldEntitySnapshots(ctx, tx, &streamsdb.DeleteOldEntitySnapshotsParams{
@@ -106,6 +106,34 @@ func (s *Snapshots) MarkEntitySnapshotsStale(ctx context.Context, p event.Partit
 	return int(n), pg.Translate(ctx, err)
 }
 
+// EntityRedactions implements ports.EntitySnapshots.
+func (s *Snapshots) EntityRedactions(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error) {
+	n, err := s.queries.CountEntityRedactions(ctx, s.db.Reads, &streamsdb.CountEntityRedactionsParams{PartitionID: int32(p), Until: int64(until)})
+	return uint64(n), pg.Translate(ctx, err)
+}
+
+// RemoveEntitySnapshot implements ports.EntitySnapshots.
+func (s *Snapshots) RemoveEntitySnapshot(ctx context.Context, n ports.EntitySnapshot) error {
+	return pg.Translate(ctx, s.queries.RemoveEntitySnapshot(ctx, s.db.Reads, &streamsdb.RemoveEntitySnapshotParams{
+		PartitionID: int32(n.Partition), EntityType: n.EntityType, EntityID: n.EntityID, AsOfSequence: int64(n.AsOf), Mac: n.MAC,
+	}))
+}
+
+// StreamRedactions implements ports.StreamSnapshots.
+func (s *Snapshots) StreamRedactions(ctx context.Context, p event.PartitionID, stream event.StreamID, until event.Version) (uint64, error) {
+	n, err := s.queries.CountStreamRedactions(ctx, s.db.Reads, &streamsdb.CountStreamRedactionsParams{
+		PartitionID: int32(p), StreamType: stream.Type, StreamID: stream.ID, Until: int64(until),
+	})
+	return uint64(n), pg.Translate(ctx, err)
+}
+
+// RemoveStreamSnapshot implements ports.StreamSnapshots.
+func (s *Snapshots) RemoveStreamSnapshot(ctx context.Context, n ports.StreamSnapshot) error {
+	return pg.Translate(ctx, s.queries.RemoveStreamSnapshot(ctx, s.db.Reads, &streamsdb.RemoveStreamSnapshotParams{
+		PartitionID: int32(n.Partition), StreamType: n.Stream.Type, StreamID: n.Stream.ID, Internal: n.Internal, Version: int64(n.Version), Mac: n.MAC,
+	}))
+}
+
 // StreamSnapshot implements ports.Snapshots.
 func (s *Snapshots) StreamSnapshot(ctx context.Context, p event.PartitionID, stream event.StreamID, internal bool, v event.Version) (ports.StreamSnapshot, ports.SnapshotEpoch, error) {
 	epoch, err := s.epoch(ctx, p)
@@ -128,7 +156,8 @@ func (s *Snapshots) streamSnapshot(ctx context.Context, db streamsdb.DBTX, p eve
 	}
 	return ports.StreamSnapshot{
 		ID: r.ID.Bytes, Partition: p, Stream: stream, Internal: internal, Version: event.Version(r.Version), StateType: r.StateType,
-		SchemaVersion: int(r.SchemaVersion), State: r.State, Metadata: r.Metadata, CreatedAt: r.CreatedAt.UTC(),
+		SchemaVersion: int(r.SchemaVersion), State: r.State, Metadata: r.Metadata, Redactions: uint64(r.Redactions), Outdated: r.Outdated,
+		CreatedAt: r.CreatedAt.UTC(), MAC: r.Mac,
 	}, nil
 }
 
@@ -139,7 +168,7 @@ func (s *Snapshots) SaveStreamSnapshot(ctx context.Context, n ports.StreamSnapsh
 		return s.queries.SaveStreamSnapshot(ctx, tx, &streamsdb.SaveStreamSnapshotParams{
 			Version: int64(n.Version), CreatedAt: n.CreatedAt, PartitionID: int32(n.Partition), SchemaVersion: int32(n.SchemaVersion),
 			SizeBytes: int32(len(n.State)), Internal: n.Internal, ID: pg.UUID(n.ID), StreamType: n.Stream.Type, StreamID: n.Stream.ID,
-			StateType: n.StateType, State: n.State, Metadata: n.Metadata, Epoch: int64(epoch), Kept: snapshot.Kept,
+			StateType: n.StateType, State: n.State, Metadata: n.Metadata, Redactions: int64(n.Redactions), Mac: n.MAC, Epoch: int64(epoch), Kept: snapshot.Kept,
 		})
 	}, func(tx pgx.Tx) error {
 		return s.queries.DeleteOldStreamSnapshots(ctx, tx, &streamsdb.DeleteOldStreamSnapshotsParams{

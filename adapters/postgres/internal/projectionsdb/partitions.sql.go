@@ -78,8 +78,8 @@ func (q *Queries) DeleteSnapshotParts(ctx context.Context, db DBTX, arg *DeleteS
 
 const FinishSnapshotPart = `-- name: FinishSnapshotPart :exec
 UPDATE backbone.projection_snapshots
-SET sequence = $1, redactions = $2, row_count = $3, taken_at = $4, last_event_at = $5
-WHERE projection = $6 AND version = $7 AND partition_id = $8
+SET sequence = $1, redactions = $2, row_count = $3, taken_at = $4, last_event_at = $5, mac = $6
+WHERE projection = $7 AND version = $8 AND partition_id = $9
 `
 
 type FinishSnapshotPartParams struct {
@@ -88,6 +88,7 @@ type FinishSnapshotPartParams struct {
 	RowCount    int64
 	TakenAt     pgtype.Timestamptz
 	LastEventAt pgtype.Timestamptz
+	Mac         []byte
 	Projection  string
 	Version     int32
 	PartitionID int32
@@ -100,6 +101,7 @@ func (q *Queries) FinishSnapshotPart(ctx context.Context, db DBTX, arg *FinishSn
 		arg.RowCount,
 		arg.TakenAt,
 		arg.LastEventAt,
+		arg.Mac,
 		arg.Projection,
 		arg.Version,
 		arg.PartitionID,
@@ -221,7 +223,7 @@ func (q *Queries) ListSnapshotParts(ctx context.Context, db DBTX, projection str
 }
 
 const LockSnapshotPart = `-- name: LockSnapshotPart :one
-SELECT s.sequence, s.redactions, s.row_count, s.taken_at, s.last_event_at
+SELECT s.sequence, s.redactions, s.row_count, s.taken_at, s.last_event_at, s.mac
 FROM backbone.projection_snapshots s
 WHERE s.projection = $1 AND s.version = $2 AND s.partition_id = $3
 FOR UPDATE SKIP LOCKED
@@ -239,6 +241,7 @@ type LockSnapshotPartRow struct {
 	RowCount    int64
 	TakenAt     pgtype.Timestamptz
 	LastEventAt pgtype.Timestamptz
+	Mac         []byte
 }
 
 // The node that copies a part locks it; other nodes skip it and copy another part.
@@ -251,6 +254,7 @@ func (q *Queries) LockSnapshotPart(ctx context.Context, db DBTX, arg *LockSnapsh
 		&i.RowCount,
 		&i.TakenAt,
 		&i.LastEventAt,
+		&i.Mac,
 	)
 	return i, err
 }

@@ -12,6 +12,49 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const CountEntityRedactions = `-- name: CountEntityRedactions :one
+SELECT count(*) FROM backbone.pii_redactions r WHERE r.partition_id = $1 AND r.sequence <= $2
+`
+
+type CountEntityRedactionsParams struct {
+	PartitionID int32
+	Until       int64
+}
+
+func (q *Queries) CountEntityRedactions(ctx context.Context, db DBTX, arg *CountEntityRedactionsParams) (int64, error) {
+	row := db.QueryRow(ctx, CountEntityRedactions, arg.PartitionID, arg.Until)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
+const CountStreamRedactions = `-- name: CountStreamRedactions :one
+SELECT count(*) FROM backbone.pii_redactions r
+WHERE r.partition_id = $1 AND (
+    SELECT e.stream_version FROM backbone.events e
+    WHERE e.partition_id = $1 AND e.sequence = r.sequence AND e.stream_type = $2 AND e.stream_id = $3
+    LIMIT 1) <= $4::bigint
+`
+
+type CountStreamRedactionsParams struct {
+	PartitionID int32
+	StreamType  string
+	StreamID    string
+	Until       int64
+}
+
+func (q *Queries) CountStreamRedactions(ctx context.Context, db DBTX, arg *CountStreamRedactionsParams) (int64, error) {
+	row := db.QueryRow(ctx, CountStreamRedactions,
+		arg.PartitionID,
+		arg.StreamType,
+		arg.StreamID,
+		arg.Until,
+	)
+	var count int64
+	err := row.Scan(&count)
+	return count, err
+}
+
 const DeleteOldEntitySnapshots = `-- name: DeleteOldEntitySnapshots :exec
 DELETE FROM backbone.entity_snapshots d
 WHERE d.partition_id = $1 AND d.entity_type = $2 AND d.entity_id = $3
@@ -71,7 +114,13 @@ func (q *Queries) DeleteOldStreamSnapshots(ctx context.Context, db DBTX, arg *De
 }
 
 const GetStreamSnapshot = `-- name: GetStreamSnapshot :one
-SELECT s.id, s.version, s.created_at, s.schema_version, s.state_type, s.state, s.metadata
+SELECT s.id, s.version, s.created_at, s.schema_version, s.state_type, s.state, s.metadata, s.redactions, s.mac,
+    s.redactions <> (
+        SELECT count(*) FROM backbone.pii_redactions r
+        WHERE r.partition_id = s.partition_id AND (
+            SELECT e.stream_version FROM backbone.events e
+            WHERE e.partition_id = $1 AND e.sequence = r.sequence AND e.stream_type = s.stream_type AND e.stream_id = s.stream_id
+            LIMIT 1) <= s.version) AS outdated
 FROM backbone.stream_snapshots s
 WHERE s.partition_id = $1 AND s.stream_type = $2 AND s.stream_id = $3 AND s.internal = $4
   AND ($5::bigint = 0 OR s.version = $5::bigint)
@@ -95,8 +144,12 @@ type GetStreamSnapshotRow struct {
 	StateType     string
 	State         []byte
 	Metadata      []byte
+	Redactions    int64
+	Mac           []byte
+	Outdated      bool
 }
 
+// The redactions are looked up one by one: a join would read the whole partition.
 func (q *Queries) GetStreamSnapshot(ctx context.Context, db DBTX, arg *GetStreamSnapshotParams) (GetStreamSnapshotRow, error) {
 	row := db.QueryRow(ctx, GetStreamSnapshot,
 		arg.PartitionID,
@@ -114,21 +167,28 @@ func (q *Queries) GetStreamSnapshot(ctx context.Context, db DBTX, arg *GetStream
 		&i.StateType,
 		&i.State,
 		&i.Metadata,
+		&i.Redactions,
+		&i.Mac,
+		&i.Outdated,
 	)
 	return i, err
 }
 
 const ListEntitySnapshots = `-- name: ListEntitySnapshots :many
-SELECT s.as_of_sequence, s.version, s.event_count, s.created_at, s.fold, s.effective_through, s.status, s.state
+SELECT s.as_of_sequence, s.version, s.event_count, s.created_at, s.fold, s.effective_through, s.status, s.state,
+    s.redactions, s.mac,
+    s.redactions <> (SELECT count(*) FROM backbone.pii_redactions r WHERE r.partition_id = s.partition_id AND r.sequence <= s.as_of_sequence) AS outdated
 FROM backbone.entity_snapshots s
 WHERE s.partition_id = $1 AND s.entity_type = $2 AND s.entity_id = $3
 ORDER BY s.as_of_sequence DESC
+LIMIT $4::int
 `
 
 type ListEntitySnapshotsParams struct {
 	PartitionID int32
 	EntityType  string
 	EntityID    string
+	Kept        int32
 }
 
 type ListEntitySnapshotsRow struct {
@@ -140,10 +200,18 @@ type ListEntitySnapshotsRow struct {
 	EffectiveThrough pgtype.Date
 	Status           string
 	State            []byte
+	Redactions       int64
+	Mac              []byte
+	Outdated         bool
 }
 
 func (q *Queries) ListEntitySnapshots(ctx context.Context, db DBTX, arg *ListEntitySnapshotsParams) ([]ListEntitySnapshotsRow, error) {
-	rows, err := db.Query(ctx, ListEntitySnapshots, arg.PartitionID, arg.EntityType, arg.EntityID)
+	rows, err := db.Query(ctx, ListEntitySnapshots,
+		arg.PartitionID,
+		arg.EntityType,
+		arg.EntityID,
+		arg.Kept,
+	)
 	if err != nil {
 		return nil, err
 	}
@@ -160,6 +228,9 @@ func (q *Queries) ListEntitySnapshots(ctx context.Context, db DBTX, arg *ListEnt
 			&i.EffectiveThrough,
 			&i.Status,
 			&i.State,
+			&i.Redactions,
+			&i.Mac,
+			&i.Outdated,
 		); err != nil {
 			return nil, err
 		}
@@ -177,7 +248,7 @@ LOCK TABLE backbone.entity_snapshots IN ROW EXCLUSIVE MODE
 `
 
 // Snapshots of entities and streams. The epoch of a partition is how
-// many redactions it has seen.
+// many redactions it has seen. A snapshot is outdated if an event in it was redacted since.
 // Allows other saves at the same time, and waits for a redaction in progress.
 func (q *Queries) LockEntitySnapshots(ctx context.Context, db DBTX) error {
 	_, err := db.Exec(ctx, LockEntitySnapshots)
@@ -221,17 +292,69 @@ func (q *Queries) MarkEntitySnapshotsStale(ctx context.Context, db DBTX, arg *Ma
 	return result.RowsAffected(), nil
 }
 
+const RemoveEntitySnapshot = `-- name: RemoveEntitySnapshot :exec
+DELETE FROM backbone.entity_snapshots s
+WHERE s.partition_id = $1 AND s.entity_type = $2 AND s.entity_id = $3 AND s.as_of_sequence = $4 AND s.mac = $5
+`
+
+type RemoveEntitySnapshotParams struct {
+	PartitionID  int32
+	EntityType   string
+	EntityID     string
+	AsOfSequence int64
+	Mac          []byte
+}
+
+func (q *Queries) RemoveEntitySnapshot(ctx context.Context, db DBTX, arg *RemoveEntitySnapshotParams) error {
+	_, err := db.Exec(ctx, RemoveEntitySnapshot,
+		arg.PartitionID,
+		arg.EntityType,
+		arg.EntityID,
+		arg.AsOfSequence,
+		arg.Mac,
+	)
+	return err
+}
+
+const RemoveStreamSnapshot = `-- name: RemoveStreamSnapshot :exec
+DELETE FROM backbone.stream_snapshots s
+WHERE s.partition_id = $1 AND s.stream_type = $2 AND s.stream_id = $3 AND s.internal = $4
+  AND s.version = $5 AND s.mac = $6
+`
+
+type RemoveStreamSnapshotParams struct {
+	PartitionID int32
+	StreamType  string
+	StreamID    string
+	Internal    bool
+	Version     int64
+	Mac         []byte
+}
+
+func (q *Queries) RemoveStreamSnapshot(ctx context.Context, db DBTX, arg *RemoveStreamSnapshotParams) error {
+	_, err := db.Exec(ctx, RemoveStreamSnapshot,
+		arg.PartitionID,
+		arg.StreamType,
+		arg.StreamID,
+		arg.Internal,
+		arg.Version,
+		arg.Mac,
+	)
+	return err
+}
+
 const SaveEntitySnapshot = `-- name: SaveEntitySnapshot :execrows
 INSERT INTO backbone.entity_snapshots (as_of_sequence, version, event_count, created_at, partition_id, fold, size_bytes,
-    effective_through, status, entity_type, entity_id, state)
+    effective_through, status, entity_type, entity_id, state, redactions, mac)
 SELECT $1, $2, $3, $4, $5::int, $6, $7,
-    $8, $9, $10::text, $11::text, $12
-WHERE (SELECT count(*) FROM backbone.pii_redactions r WHERE r.partition_id = $5::int) = $13::bigint
+    $8, $9, $10::text, $11::text, $12, $13, $14
+WHERE (SELECT count(*) FROM backbone.pii_redactions r WHERE r.partition_id = $5::int) = $15::bigint
   AND (SELECT count(*) FROM backbone.entity_snapshots s WHERE s.partition_id = $5::int AND s.entity_type = $10::text
-        AND s.entity_id = $11::text AND s.as_of_sequence > $1) < $14::bigint
+        AND s.entity_id = $11::text AND s.as_of_sequence > $1) < $16::bigint
 ON CONFLICT (partition_id, entity_type, entity_id, as_of_sequence) DO UPDATE SET
     version = excluded.version, event_count = excluded.event_count, created_at = excluded.created_at, fold = excluded.fold,
-    size_bytes = excluded.size_bytes, effective_through = excluded.effective_through, status = excluded.status, state = excluded.state
+    size_bytes = excluded.size_bytes, effective_through = excluded.effective_through, status = excluded.status, state = excluded.state,
+    redactions = excluded.redactions, mac = excluded.mac
 `
 
 type SaveEntitySnapshotParams struct {
@@ -247,6 +370,8 @@ type SaveEntitySnapshotParams struct {
 	EntityType       string
 	EntityID         string
 	State            []byte
+	Redactions       int64
+	Mac              []byte
 	Epoch            int64
 	Kept             int64
 }
@@ -265,6 +390,8 @@ func (q *Queries) SaveEntitySnapshot(ctx context.Context, db DBTX, arg *SaveEnti
 		arg.EntityType,
 		arg.EntityID,
 		arg.State,
+		arg.Redactions,
+		arg.Mac,
 		arg.Epoch,
 		arg.Kept,
 	)
@@ -276,15 +403,15 @@ func (q *Queries) SaveEntitySnapshot(ctx context.Context, db DBTX, arg *SaveEnti
 
 const SaveStreamSnapshot = `-- name: SaveStreamSnapshot :execrows
 INSERT INTO backbone.stream_snapshots (version, created_at, partition_id, schema_version, size_bytes, internal, id,
-    stream_type, stream_id, state_type, state, metadata)
+    stream_type, stream_id, state_type, state, metadata, redactions, mac)
 SELECT $1, $2, $3::int, $4, $5, $6::bool, $7,
-    $8::text, $9::text, $10, $11, $12
-WHERE (SELECT count(*) FROM backbone.pii_redactions r WHERE r.partition_id = $3::int) = $13::bigint
+    $8::text, $9::text, $10, $11, $12, $13, $14
+WHERE (SELECT count(*) FROM backbone.pii_redactions r WHERE r.partition_id = $3::int) = $15::bigint
   AND (SELECT count(*) FROM backbone.stream_snapshots s WHERE s.partition_id = $3::int AND s.stream_type = $8::text
-        AND s.stream_id = $9::text AND s.internal = $6::bool AND s.version > $1) < $14::bigint
+        AND s.stream_id = $9::text AND s.internal = $6::bool AND s.version > $1) < $16::bigint
 ON CONFLICT (partition_id, stream_type, stream_id, internal, version) DO UPDATE SET
     created_at = excluded.created_at, schema_version = excluded.schema_version, size_bytes = excluded.size_bytes, id = excluded.id,
-    state_type = excluded.state_type, state = excluded.state, metadata = excluded.metadata
+    state_type = excluded.state_type, state = excluded.state, metadata = excluded.metadata, redactions = excluded.redactions, mac = excluded.mac
     WHERE excluded.internal
 `
 
@@ -301,6 +428,8 @@ type SaveStreamSnapshotParams struct {
 	StateType     string
 	State         []byte
 	Metadata      []byte
+	Redactions    int64
+	Mac           []byte
 	Epoch         int64
 	Kept          int64
 }
@@ -319,6 +448,8 @@ func (q *Queries) SaveStreamSnapshot(ctx context.Context, db DBTX, arg *SaveStre
 		arg.StateType,
 		arg.State,
 		arg.Metadata,
+		arg.Redactions,
+		arg.Mac,
 		arg.Epoch,
 		arg.Kept,
 	)

@@ -62,14 +62,14 @@ ON CONFLICT DO NOTHING;
 
 -- name: LockSnapshotPart :one
 -- The node that copies a part locks it; other nodes skip it and copy another part.
-SELECT s.sequence, s.redactions, s.row_count, s.taken_at, s.last_event_at
+SELECT s.sequence, s.redactions, s.row_count, s.taken_at, s.last_event_at, s.mac
 FROM backbone.projection_snapshots s
 WHERE s.projection = @projection AND s.version = @version AND s.partition_id = @partition_id
 FOR UPDATE SKIP LOCKED;
 
 -- name: FinishSnapshotPart :exec
 UPDATE backbone.projection_snapshots
-SET sequence = @sequence, redactions = @redactions, row_count = @row_count, taken_at = @taken_at, last_event_at = @last_event_at
+SET sequence = @sequence, redactions = @redactions, row_count = @row_count, taken_at = @taken_at, last_event_at = @last_event_at, mac = @mac
 WHERE projection = @projection AND version = @version AND partition_id = @partition_id;
 
 -- name: DeleteSnapshotPart :execrows
