@@ -89,6 +89,7 @@ func verifyCommand() *cobra.Command {
 	f.StringVar(&o.Tenant, "tenant", "", "only this tenant")
 	f.StringSliceVar(&o.LegalEntities, "legal-entity", nil, "only these legal entities")
 	f.StringArrayVar(&o.Dumps, "dump", nil, "verify this file of \"backbone export-log\" instead of a database; may be repeated")
+	f.BoolVar(&o.OpenKeys, "open-keys", false, "open every key of a person with the key service, and compare it with what it sealed")
 	f.StringVar(&o.Head, "head", "", "file of heads that were exported earlier, which the log must contain")
 	f.StringVar(&o.ExportHead, "export-head", "", "write the heads to this file if the log is sound")
 	f.BoolVar(&o.json, "json", false, "print the verdict as JSON")
@@ -133,6 +134,7 @@ type verifyOptions struct {
 	Dumps         []string       // export files to verify instead of a database
 	Tenant        string         // "" is all
 	LegalEntities []string
+	OpenKeys      bool   // open every key of a person
 	Head          string // file of heads exported earlier; "": none
 	ExportHead    string // file to write the heads of a sound log to; "": none
 	output
@@ -237,6 +239,17 @@ func (v *verdict) database(ctx context.Context, o verifyOptions, show *progress,
 	if keys != nil {
 		defer keys.Close()
 		options = append(options, verify.WithKeyStore(keys))
+	}
+	if o.OpenKeys {
+		if keys == nil {
+			return fault.New(fault.Invalid, "config.eraser_missing", "keys are opened with the configuration of a server; name it with --config")
+		}
+		dataKeys, stop, err := wire.OpenDataKeys(ctx, o.Config)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = stop() }()
+		options = append(options, verify.OpenKeys(dataKeys))
 	}
 	if v.reports, err = verify.Run(ctx, store.Chains(), o.Tenant, o.LegalEntities, onProgress, options...); err != nil {
 		return err
