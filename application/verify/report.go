@@ -118,6 +118,7 @@ type EntityReport struct {
 	UnboundNumbers uint64 `json:"unbound_numbers"`
 	// UnboundRequests counts rows of idempotency keys from before events bound them. They expire.
 	UnboundRequests uint64      `json:"unbound_requests"`
+	Policy          *Policy     `json:"policy,omitempty"` // of an administrative log; nil: none was recorded, or asked for
 	Redactions      []Redaction `json:"redactions"`
 	Erasures        []Erasure   `json:"erasures"`
 	FindingList

@@ -53,6 +53,7 @@ type run struct {
 	progress   Progress            // may be nil
 	keyStore   KeyStore            // nil: not compared
 	dataKeys   ports.DataKeys      // nil: keys of persons are not opened
+	policies   string              // digest of the program's own; "": not reported
 	types      map[string]keyTypes // by tenant
 	settle     int                 // how often what differs is compared again, a second apart
 }
@@ -82,6 +83,12 @@ func WithKeyStore(s KeyStore) Option {
 // It has no effect without WithKeyStore.
 func OpenKeys(k ports.DataKeys) Option {
 	return func(r *run) { r.dataKeys = k }
+}
+
+// DecidesBy reports the policies that were recorded last, and whether they are those of the
+// program, which has the digest.
+func DecidesBy(digest string) Option {
+	return func(r *run) { r.policies = digest }
 }
 
 // Run verifies the named legal entities of a tenant, all of them if none is named, one after

@@ -12,14 +12,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-func verifyCommand() *cobra.Command {
-	var o verifyOptions
+func verifyCommand(modules []plugin.Module) *cobra.Command {
+	o := verifyOptions{Modules: modules}
 	var dsn, dataDir, config, server, token string
 	cmd := &cobra.Command{
 		Use:   "verify",
@@ -134,9 +135,10 @@ type verifyOptions struct {
 	Dumps         []string       // export files to verify instead of a database
 	Tenant        string         // "" is all
 	LegalEntities []string
-	OpenKeys      bool   // open every key of a person
-	Head          string // file of heads exported earlier; "": none
-	ExportHead    string // file to write the heads of a sound log to; "": none
+	Modules       []plugin.Module // of this program, for its policies
+	OpenKeys      bool            // open every key of a person
+	Head          string          // file of heads exported earlier; "": none
+	ExportHead    string          // file to write the heads of a sound log to; "": none
 	output
 }
 
@@ -232,6 +234,9 @@ func (v *verdict) database(ctx context.Context, o verifyOptions, show *progress,
 		return err
 	}
 	options = append(options, verify.Settle(wire.SettleSeconds))
+	if digest, err := wire.PolicyDigest(o.Modules); err == nil { // the start of a server reports modules that do not fit together
+		options = append(options, verify.DecidesBy(digest))
+	}
 	keys, err := wire.OpenKeyStoreAudit(ctx, o.Config)
 	if err != nil {
 		return err
@@ -359,6 +364,9 @@ func (p *page) verdict(v *verdict, sound, finished bool, elapsed time.Duration) 
 		if r.UnboundRequests > 0 {
 			p.line("%s: %s from before events bound them; they expire", r.LegalEntity, counted(int(r.UnboundRequests), "idempotency key"))
 		}
+		if r.Policy != nil {
+			p.policy(r.LegalEntity, r.Policy.SHA256, r.Policy.Release, r.Policy.InForce, "this program")
+		}
 		for _, f := range r.Findings {
 			about := ""
 			if f.EventID != "" { // a missing event has no id
@@ -386,6 +394,15 @@ func (p *page) verdict(v *verdict, sound, finished bool, elapsed time.Duration) 
 	if v.headFile != "" {
 		p.line("The heads are in %s. Keep it where no one who can write to the database can write.", v.headFile)
 	}
+}
+
+// policy writes which policies were recorded last.
+func (p *page) policy(log, digest, release string, inForce bool, by string) {
+	if inForce {
+		p.line("%s: the policies that were recorded last (%.16s…, release %s) are those of %s", log, digest, release, by)
+		return
+	}
+	p.line("%s: the policies that were recorded last (%.16s…, release %s) are others than those of %s; `backbone doctor` says what to do", log, digest, release, by)
 }
 
 // erased writes the verdict about receipts and keys; nil: they were not compared.
