@@ -181,6 +181,6 @@ const (
 	ReceiptNumber        ContradictionKind = "receipt_number"        // the receipt before it is missing
 	ReceiptKeys          ContradictionKind = "receipt_keys"          // its keys are not those of its signed note
 	ReceiptUnexplained   ContradictionKind = "receipt_unexplained"   // a receipt that was not exported is of no request
-	ReceiptGeneration    ContradictionKind = "receipt_generation"    // its generation is not that of its request
+	ReceiptGeneration    ContradictionKind = "receipt_generation"    // its generation is before that of its request
 	GenerationSetBack    ContradictionKind = "generation_set_back"   // the store's generation is before that of a receipt
 )

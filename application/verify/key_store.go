@@ -138,7 +138,7 @@ var problems = map[ports.ContradictionKind]string{
 	ports.ReceiptNumber:        "the receipt before number %s is missing",
 	ports.ReceiptKeys:          "receipt %s has other keys than its signed note",
 	ports.ReceiptUnexplained:   "receipt %s is of no request, and was not exported",
-	ports.ReceiptGeneration:    "receipt %s has another generation of the key store than its request",
+	ports.ReceiptGeneration:    "receipt %s has an earlier generation of the key store than its request",
 	ports.GenerationSetBack:    "the generation of the key store is before that of receipt %s",
 }
 

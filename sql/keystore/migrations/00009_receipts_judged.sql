@@ -150,9 +150,10 @@ BEGIN
     WHERE NOT e.exported AND (e.tenant_id = for_tenant_id OR NOT EXISTS (SELECT FROM keystore.tenant_keks t WHERE t.tenant_id = e.tenant_id))
       AND NOT EXISTS (SELECT FROM keystore.pii_deletion_log l WHERE l.request_id = e.request_id AND l.tenant_id = e.tenant_id AND l.receipt = e.number)
     UNION ALL
+    -- A receipt that was replayed has a later one than its request.
     SELECT 'receipt_generation', e.number::text
     FROM keystore.erasure_receipts e JOIN keystore.pii_deletion_log l ON l.request_id = e.request_id AND l.receipt = e.number
-    WHERE e.tenant_id = for_tenant_id AND e.generation <> l.generation
+    WHERE e.tenant_id = for_tenant_id AND e.generation < l.generation
     UNION ALL
     -- A generation that is set back lets a node keep a destroyed key in memory.
     SELECT 'generation_set_back', e.number::text
