@@ -30,7 +30,8 @@ func verifyCommand(modules []plugin.Module) *cobra.Command {
 			"tail that was cut off and a chain that was computed again. With --dump it needs neither\n" +
 			"database nor network.\n" +
 			"With the configuration of a server it also compares the receipts of erasures, which are\n" +
-			"outside the database, with the key store: no key that they name may be there again.\n" +
+			"outside the database, with the key store: no key that they name may be there again. The keys\n" +
+			"of persons must be there; --open-keys opens each and compares it with what it sealed.\n" +
 			"With --server the server verifies your tenant by itself, for an auditor who has a token and no\n" +
 			"access to the database. The result is only as good as that server; Ctrl-C cancels the run.\n" +
 			"BACKBONE_SERVER alone does not select this: name the server.\n" +
