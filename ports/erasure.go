@@ -136,6 +136,9 @@ type ErasureRegister interface {
 	// id of the open one) if one for the same subject is under way.
 	AddErasure(ctx context.Context, r ErasureRequest) error
 	Erasure(ctx context.Context, tenantID string, id event.ID) (ErasureRequest, error)
+	// Erasures lists a tenant's requests, newest first; tenant "" lists all tenants'. No states
+	// are all, and a limit of 0 is no limit.
+	Erasures(ctx context.Context, tenantID string, states []shredding.ErasureState, limit int) ([]ErasureRequest, error)
 	// ErasureSteps reads the journal of a request, in the order in which its states were
 	// reached; one that went back has states twice. Nothing for an unknown request.
 	ErasureSteps(ctx context.Context, tenantID string, id event.ID) ([]ErasureStep, error)

@@ -17,6 +17,13 @@ type PersonalRow struct {
 	Pointers []string // in the stored document
 }
 
+// PersonalKey is a key of a person that values of a partition are sealed with.
+type PersonalKey struct {
+	Subject  shredding.Subject
+	KeyClass shredding.KeyClass
+	First    event.Sequence // of its events; 0: only intents have values
+}
+
 // EventKey is a row of the key index.
 type EventKey struct {
 	Sequence   event.Sequence
@@ -61,6 +68,9 @@ type ChainAudit interface {
 	// PersonalRows lists a partition's rows up to a sequence, by sequence, key class
 	// and subject. It streams; the first error ends it.
 	PersonalRows(ctx context.Context, p event.PartitionID, until event.Sequence) iter.Seq2[PersonalRow, error]
+	// PersonalKeys lists the keys of a partition that events and intents have rows of, in order
+	// of persons. It streams; the first error ends it.
+	PersonalKeys(ctx context.Context, p event.PartitionID) iter.Seq2[PersonalKey, error]
 	// EventKeys lists the rows of the key index of events from one sequence through another, in
 	// no particular order: all rows from 0 through the highest, which a negative one is too. It
 	// streams; the first error ends it.
@@ -117,9 +127,8 @@ type StreamRowWithEnds struct {
 // administrative log of a tenant.
 type KeyStoreAudit interface {
 	ErasureReceipts
-	// Erasures lists a tenant's requests, newest first; tenant "" lists all tenants'. No states
-	// are all, and a limit of 0 is no limit.
-	Erasures(ctx context.Context, tenantID string, states []shredding.ErasureState, limit int) ([]ErasureRequest, error)
+	// ErasureRows lists the rows of a tenant's requests, newest first.
+	ErasureRows(ctx context.Context, tenantID string) ([]ErasureRow, error)
 	// AllHolds lists a tenant's holds, also those that were lifted.
 	AllHolds(ctx context.Context, tenantID string) ([]LegalHold, error)
 	// ErasureJournal lists the steps and approvals of a tenant's requests, by request and
@@ -128,6 +137,13 @@ type KeyStoreAudit interface {
 	// Contradictions lists what contradicts the tenant's requests and receipts in its partitions:
 	// fences, keys, and the numbers of receipts.
 	Contradictions(ctx context.Context, tenantID string, partitions []event.PartitionID) ([]Contradiction, error)
+}
+
+// ErasureRow is the row of a request for erasure.
+type ErasureRow struct {
+	ID       event.ID
+	Revision int
+	Digest   event.Hash // ErasureRequest.Digest; zero for a row that cannot be read
 }
 
 // ErasureJournalEntry is what the key store has about one revision of a request.
@@ -140,6 +156,7 @@ type ErasureJournalEntry struct {
 	// Of the approval; "" if there is none.
 	Requester, Approver string
 	Scope               event.Hash
+	StoredAt            time.Time // by the clock of the key store's database; the approval is valid from then on
 }
 
 // Contradiction is a row of the key store that contradicts others.
@@ -160,6 +177,10 @@ const (
 	DestroyedUnexplained ContradictionKind = "destroyed_unexplained" // a key is destroyed, and no receipt names it
 	KeyWithoutVersion    ContradictionKind = "key_without_version"   // a live key lacks its active version
 	ForeignTenant        ContradictionKind = "foreign_tenant"        // a key in the tenant's partition is another tenant's
+	VersionUnexplained   ContradictionKind = "version_unexplained"   // a version of a key is beyond the active one
 	ReceiptNumber        ContradictionKind = "receipt_number"        // the receipt before it is missing
+	ReceiptKeys          ContradictionKind = "receipt_keys"          // its keys are not those of its signed note
+	ReceiptUnexplained   ContradictionKind = "receipt_unexplained"   // a receipt that was not exported is of no request
+	ReceiptGeneration    ContradictionKind = "receipt_generation"    // its generation is before that of its request
 	GenerationSetBack    ContradictionKind = "generation_set_back"   // the store's generation is before that of a receipt
 )

@@ -41,7 +41,7 @@ const (
 // startVerification answers POST /api/verifications.
 func (s *Server) startVerification(ctx context.Context, _ *request, body *api.VerificationRequest) (any, error) {
 	p := callOf(ctx).principal
-	var order jobs.Request
+	order := jobs.Request{OpenKeys: body.OpenKeys}
 	for i, code := range body.LegalEntities {
 		le, err := s.authorizeIn(ctx, actionVerify, code)
 		if err != nil {
@@ -144,13 +144,20 @@ func (s *Server) verificationAnswer(ctx context.Context, r jobs.Run) (api.Verifi
 	out.Results = convert(r.Checked, func(c jobs.CheckedData) api.VerificationResult {
 		result := api.VerificationResult{
 			LegalEntity: c.LegalEntity, PartitionID: int64(c.Partition), Events: numberText(c.Events), HeadSequence: numberText(c.Head), HeadChecksum: c.Checksum,
-			Redactions: c.Redactions, Erasures: c.Erasures, UnboundIntents: numberText(c.UnboundIntents), Findings: convert(c.Findings, verificationFinding), SuppressedFindings: c.Suppressed,
+			Redactions: c.Redactions, Erasures: c.Erasures, UnboundIntents: numberText(c.UnboundIntents),
+			UnboundNumbers: numberText(c.UnboundNumbers), UnboundRequests: numberText(c.UnboundRequests), Findings: convert(c.Findings, verificationFinding), SuppressedFindings: c.Suppressed,
 		}
 		if c.ReferenceSequence != nil {
 			result.ReferenceSequence = numberText(*c.ReferenceSequence)
 		}
+		if c.Policy != nil {
+			result.Policy = api.VerificationPolicy{Sha256: c.Policy.SHA256, Release: c.Policy.Release, InForce: c.Policy.InForce}
+		}
 		return result
 	})
+	if r.Erasures != nil {
+		out.Erasures = api.VerificationErasures{Sound: r.Erasures.Finding == "", Finding: r.Erasures.Finding}
+	}
 	out.EventTypes = convert(r.EventTypes, func(e jobs.RegistryData) api.VerificationEventTypes {
 		return api.VerificationEventTypes{
 			Shared: e.Tenant == "", Changes: e.Changes, HeadChange: e.Head, HeadChecksum: e.Checksum, Findings: convert(e.Findings, verificationFinding), SuppressedFindings: e.Suppressed,
@@ -171,7 +178,7 @@ func verificationFinding(f jobs.Finding) api.VerificationFinding {
 // verificationSummary is a run without the results for each log.
 func verificationSummary(r jobs.Run) api.Verification {
 	return api.Verification{
-		ID: r.ID.String(), Status: string(r.State), LegalEntities: nonNil(r.Started.LegalEntities), WholeTenant: r.Started.WholeTenant,
+		ID: r.ID.String(), Status: string(r.State), LegalEntities: nonNil(r.Started.LegalEntities), WholeTenant: r.Started.WholeTenant, OpenKeys: r.Started.OpenKeys,
 		StartedBy: r.StartedBy, StartedAt: timeText(r.StartedAt), EndedBy: r.EndedBy, EndedAt: optionalTime(r.EndedAt),
 		EventsDone: numberText(r.Done), EventsTotal: numberText(max(r.Started.Events, r.Done)), Checking: r.Current, Findings: r.Findings, Error: r.Code,
 	}

@@ -24,10 +24,13 @@ type verificationStub struct {
 
 func (v *verificationStub) Start(_ context.Context, _ string, by event.Actor, r jobs.Request) (jobs.Run, error) {
 	made := jobs.Run{ID: system.NewIDs().NewID(time.Now()), State: jobs.Sound, StartedBy: by.ID, StartedAt: time.Now(), EndedAt: time.Now()}
-	made.Started.WholeTenant = r.WholeTenant
+	made.Started.WholeTenant, made.Started.OpenKeys = r.WholeTenant, r.OpenKeys
+	if r.WholeTenant {
+		made.Erasures = &jobs.ErasuresData{}
+	}
 	for _, le := range r.Logs {
 		made.Started.LegalEntities = append(made.Started.LegalEntities, le.Code)
-		made.Checked = append(made.Checked, jobs.CheckedData{LegalEntity: le.Code, Partition: le.Partition, Events: 3, Head: 3})
+		made.Checked = append(made.Checked, jobs.CheckedData{LegalEntity: le.Code, Partition: le.Partition, Events: 3, Head: 3, UnboundNumbers: 5, UnboundRequests: 6, Policy: &verify.Policy{SHA256: "ab", Release: "1.0", InForce: true}})
 	}
 	v.runs, v.request = append(v.runs, made), r
 	return made, nil
@@ -65,7 +68,13 @@ func TestVerifications(t *testing.T) {
 	require.Equal(t, http.StatusAccepted, whole.status, string(whole.body))
 	require.Equal(t, []any{"DEMF", "USMF", "_ADMIN"}, whole.json(t)["legal_entities"])
 	require.Equal(t, true, whole.json(t)["whole_tenant"])
-	german := start("german_auditor", "{}")
+	require.Equal(t, map[string]any{"sound": true}, whole.json(t)["erasures"])
+	result := whole.json(t)["results"].([]any)[2].(map[string]any)
+	require.Equal(t, []any{"5", "6", map[string]any{"sha256": "ab", "release": "1.0", "in_force": true}}, []any{result["unbound_numbers"], result["unbound_requests"], result["policy"]})
+	german := start("german_auditor", `{"open_keys":true}`)
+	require.Equal(t, true, german.json(t)["open_keys"])
+	require.True(t, stub.request.OpenKeys)
+	require.NotContains(t, german.json(t), "erasures")
 	require.Equal(t, []any{"DEMF"}, german.json(t)["legal_entities"])
 	require.Equal(t, false, german.json(t)["whole_tenant"])
 	named := start("operator", `{"legal_entities":["USMF","USMF"]}`)

@@ -17,6 +17,17 @@ func (k *ErasureRegister) AllHolds(_ context.Context, tenantID string) ([]ports.
 	return slices.DeleteFunc(slices.Clone(k.holds), func(h ports.LegalHold) bool { return h.TenantID != tenantID }), nil
 }
 
+// ErasureRows implements ports.KeyStoreAudit.
+func (k *ErasureRegister) ErasureRows(ctx context.Context, tenantID string) ([]ports.ErasureRow, error) {
+	requests, err := k.Erasures(ctx, tenantID, nil, 0)
+	out := make([]ports.ErasureRow, len(requests))
+	for i := range requests {
+		out[i] = ports.ErasureRow{ID: requests[i].ID, Revision: requests[i].Revision}
+		out[i].Digest, _ = requests[i].Digest() // its members can always be encoded
+	}
+	return out, err
+}
+
 // ErasureJournal implements ports.KeyStoreAudit.
 func (k *ErasureRegister) ErasureJournal(_ context.Context, tenantID string) ([]ports.ErasureJournalEntry, error) {
 	k.mu.RLock()
@@ -29,7 +40,7 @@ func (k *ErasureRegister) ErasureJournal(_ context.Context, tenantID string) ([]
 		for i, s := range e.steps {
 			entry := ports.ErasureJournalEntry{RequestID: e.ID, Revision: i + 1, State: s.State, Person: s.person}
 			if s.State == shredding.ErasureApproved {
-				entry.Requester, entry.Approver, entry.Scope = e.RequestedBy, s.person, s.scope
+				entry.Requester, entry.Approver, entry.Scope, entry.StoredAt = e.RequestedBy, s.person, s.scope, s.At
 			}
 			out = append(out, entry)
 		}

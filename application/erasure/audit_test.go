@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -13,6 +14,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 	"github.com/erpbackbone/backbone/test/verifytest"
 )
 
@@ -20,6 +22,7 @@ import (
 type editedKeyStore struct {
 	*memory.ErasureRegister
 	*memory.KeyRotation
+	keys     *memory.KeyStore
 	requests func([]ports.ErasureRequest) []ports.ErasureRequest
 	journal  func([]ports.ErasureJournalEntry) []ports.ErasureJournalEntry
 	holds    func([]ports.LegalHold) []ports.LegalHold
@@ -33,9 +36,17 @@ func edited[T any](rows []T, err error, edit func([]T) []T) ([]T, error) {
 	return rows, err
 }
 
-func (k editedKeyStore) Erasures(ctx context.Context, tenantID string, states []shredding.ErasureState, limit int) ([]ports.ErasureRequest, error) {
-	rows, err := k.ErasureRegister.Erasures(ctx, tenantID, states, limit)
-	return edited(rows, err, k.requests)
+func (k editedKeyStore) SubjectKeys(ctx context.Context, ids []ports.SubjectKeyID) ([]ports.SubjectKey, error) {
+	return k.keys.SubjectKeys(ctx, ids)
+}
+
+func (k editedKeyStore) ErasureRows(ctx context.Context, tenantID string) (out []ports.ErasureRow, err error) {
+	rows, err := k.Erasures(ctx, tenantID, nil, 0)
+	rows, err = edited(rows, err, k.requests)
+	for i := range rows {
+		out = append(out, ports.ErasureRow{ID: rows[i].ID, Revision: rows[i].Revision, Digest: testkit.Must(rows[i].Digest())})
+	}
+	return out, err
 }
 
 func (k editedKeyStore) ErasureJournal(ctx context.Context, tenantID string) ([]ports.ErasureJournalEntry, error) {
@@ -99,12 +110,13 @@ func TestVerify_KeyStore(t *testing.T) {
 		"invented": {editedKeyStore{requests: func(rows []ports.ErasureRequest) []ports.ErasureRequest {
 			return append(rows, ports.ErasureRequest{ID: b.ids.NewID(start), TenantID: "acme", State: shredding.ErasureRequested, Revision: 1})
 		}}, []verify.FindingKind{verify.ErasureMismatch}},
-		"approval's person": {editedKeyStore{journal: step(shredding.ErasureApproved, func(e *ports.ErasureJournalEntry) { e.Approver = "p-other" })}, []verify.FindingKind{verify.ErasureMismatch}},
-		"approval's scope":  {editedKeyStore{journal: step(shredding.ErasureApproved, func(e *ports.ErasureJournalEntry) { e.Scope = event.Hash{1} })}, []verify.FindingKind{verify.ErasureMismatch}},
-		"approval removed":  {editedKeyStore{journal: step(shredding.ErasureApproved, func(e *ports.ErasureJournalEntry) { e.Approver = "" })}, []verify.FindingKind{verify.ErasureMismatch, verify.ErasureMismatch}},
-		"step's person":     {editedKeyStore{journal: step(shredding.ErasureRequested, func(e *ports.ErasureJournalEntry) { e.Person = "p-other" })}, []verify.FindingKind{verify.ErasureMismatch}},
-		"step's state":      {editedKeyStore{journal: step(completed, func(e *ports.ErasureJournalEntry) { e.State = shredding.ErasureVerified })}, []verify.FindingKind{verify.ErasureMismatch}},
-		"hold removed":      {editedKeyStore{holds: func(rows []ports.LegalHold) []ports.LegalHold { return rows[1:] }}, []verify.FindingKind{verify.HoldMismatch}},
+		"approval's person":   {editedKeyStore{journal: step(shredding.ErasureApproved, func(e *ports.ErasureJournalEntry) { e.Approver = "p-other" })}, []verify.FindingKind{verify.ErasureMismatch}},
+		"approval's scope":    {editedKeyStore{journal: step(shredding.ErasureApproved, func(e *ports.ErasureJournalEntry) { e.Scope = event.Hash{1} })}, []verify.FindingKind{verify.ErasureMismatch}},
+		"approval removed":    {editedKeyStore{journal: step(shredding.ErasureApproved, func(e *ports.ErasureJournalEntry) { e.Approver = "" })}, []verify.FindingKind{verify.ErasureMismatch, verify.ErasureMismatch}},
+		"approval made later": {editedKeyStore{journal: step(shredding.ErasureApproved, func(e *ports.ErasureJournalEntry) { e.StoredAt = e.StoredAt.Add(time.Hour) })}, []verify.FindingKind{verify.ErasureMismatch}},
+		"step's person":       {editedKeyStore{journal: step(shredding.ErasureRequested, func(e *ports.ErasureJournalEntry) { e.Person = "p-other" })}, []verify.FindingKind{verify.ErasureMismatch}},
+		"step's state":        {editedKeyStore{journal: step(completed, func(e *ports.ErasureJournalEntry) { e.State = shredding.ErasureVerified })}, []verify.FindingKind{verify.ErasureMismatch}},
+		"hold removed":        {editedKeyStore{holds: func(rows []ports.LegalHold) []ports.LegalHold { return rows[1:] }}, []verify.FindingKind{verify.HoldMismatch}},
 		"hold lifted": {editedKeyStore{holds: func(rows []ports.LegalHold) []ports.LegalHold {
 			rows[0].ReleasedAt, rows[0].ReleasedBy = start, "p-2"
 			return rows
@@ -124,13 +136,13 @@ func TestVerify_KeyStore(t *testing.T) {
 		}}, []verify.FindingKind{verify.ErasureMismatch}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			c.store.ErasureRegister, c.store.KeyRotation = b.register.Erasures(), b.register.Rotation()
+			c.store.ErasureRegister, c.store.KeyRotation, c.store.keys = b.register.Erasures(), b.register.Rotation(), b.register
 			require.Equal(t, c.want, b.findings(t, c.store))
 		})
 	}
 
 	b.register.PutBack("acme", ports.SubjectKey{SubjectKeyID: ports.SubjectKeyID{Partition: b.de.Partition, Subject: subject, Class: shredding.KeyStandard}, Reference: "r", State: shredding.KeyActive})
-	require.Equal(t, []verify.FindingKind{verify.KeyStoreMismatch}, b.findings(t, editedKeyStore{ErasureRegister: b.register.Erasures(), KeyRotation: b.register.Rotation()}), "the fence is gone")
+	require.Equal(t, []verify.FindingKind{verify.KeyStoreMismatch}, b.findings(t, editedKeyStore{ErasureRegister: b.register.Erasures(), KeyRotation: b.register.Rotation(), keys: b.register}), "the fence is gone")
 }
 
 // findings verifies the administrative log and the key store.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"time"
 
@@ -47,7 +48,7 @@ type CertificateCounts struct {
 	Events   int64 `json:"events"`
 	Intents  int64 `json:"intents"`
 	Redacted int64 `json:"redacted_values"`
-	Keys     int   `json:"keys"`         // of every erased class and legal entity; none is ever minted again
+	Keys     int   `json:"keys"`         // of every erased class in each log concerned; none is ever minted again
 	Versions int   `json:"key_versions"` // destroyed
 }
 
@@ -184,7 +185,8 @@ func (c Certificate) Summary() string {
 	line := func(name, format string, args ...any) {
 		fmt.Fprintf(&b, "%-22s %s\n", name, fmt.Sprintf(format, args...))
 	}
-	line("Subject", "%s of tenant %s, legal entities %s", c.Subject, c.TenantID, strings.Join(c.LegalEntities, ", "))
+	logs, inEach := describeLogs(c.LegalEntities)
+	line("Subject", "%s of tenant %s, %s", c.Subject, c.TenantID, logs)
 	line("Request", "%s, basis %s, %s", c.RequestID, c.Basis, c.Outcome)
 	line("Requested", "by %s at %s", c.RequestedBy, c.RequestedAt.Format(time.RFC3339))
 	line("Approved", "by %s at %s", c.ApprovedBy, c.ApprovedAt.Format(time.RFC3339))
@@ -203,7 +205,7 @@ func (c Certificate) Summary() string {
 		versions = countOf(int64(c.Counts.Versions), "version") + ", all that there were of the erased classes"
 	}
 	line("Keys destroyed", "%s (%s)", c.Times.Destroyed.Format(time.RFC3339), versions)
-	line("Closed for ever", "%s: one per erased class and legal entity, whether it existed or not", countOf(int64(c.Counts.Keys), "key"))
+	line("Closed for ever", "%s: one per erased class %s, whether it existed or not", countOf(int64(c.Counts.Keys), "key"), inEach)
 	line("No node decrypts from", "%s", c.Times.Undecrypted.Format(time.RFC3339))
 	if !c.Times.Backups.IsZero() {
 		line("Backups unreadable", "from %s at the latest", c.Times.Backups.Format(time.RFC3339))
@@ -226,6 +228,22 @@ func (c Certificate) Summary() string {
 		line(name, "%s", place)
 	}
 	return b.String()
+}
+
+// describeLogs names the logs that an erasure concerned by their codes. The administrative log is
+// no legal entity.
+func describeLogs(codes []string) (logs, inEach string) {
+	entities := slices.DeleteFunc(slices.Clone(codes), func(code string) bool { return code == ports.AdministrativeCode })
+	slices.Sort(entities)
+	logs = "legal entities " + strings.Join(entities, ", ")
+	switch {
+	case len(entities) == len(codes):
+		return logs, "and legal entity"
+	case len(entities) == 0:
+		return "the administrative log", "in the administrative log"
+	default:
+		return logs + " and the administrative log", "in each legal entity and in the administrative log"
+	}
 }
 
 // countOf renders a number of things whose plural ends in s.

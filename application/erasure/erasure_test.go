@@ -74,7 +74,14 @@ func TestErasure_Complete(t *testing.T) {
 	require.Len(t, c.Verification.Chains, 3)
 	require.Empty(t, c.Verification.Late)
 	require.Contains(t, c.Summary(), " (2 versions, all that there were of the erased classes)\n")
-	require.Contains(t, c.Summary(), "Closed for ever        9 keys: one per erased class and legal entity, whether it existed or not\n")
+	require.Contains(t, c.Summary(), "Closed for ever        9 keys: one per erased class in each legal entity and in the administrative log, whether it existed or not\n")
+	require.Contains(t, c.Summary(), " of tenant acme, legal entities DEMF, USMF and the administrative log\n")
+	c.LegalEntities = []string{"DEMF", "USMF"}
+	require.Contains(t, c.Summary(), " of tenant acme, legal entities DEMF, USMF\n")
+	require.Contains(t, c.Summary(), "one per erased class and legal entity, whether it existed or not\n")
+	c.LegalEntities = []string{"_ADMIN"}
+	require.Contains(t, c.Summary(), " of tenant acme, the administrative log\n")
+	require.Contains(t, c.Summary(), "one per erased class in the administrative log, whether it existed or not\n")
 	c.Counts.Keys, c.Counts.Versions, c.Verification.Events = 1, 1, 1
 	require.Contains(t, c.Summary(), " (1 version, ")
 	c.Counts.Versions = 0

@@ -23,6 +23,9 @@ func comparisons(r *run) []comparison {
 	for _, c := range []comparison{legalEntities{}, webhooks{}, subscriptions{}, projections{}, &accesses{}} {
 		all = append(all, settling{&following{comparison: c}, r})
 	}
+	if r.policies != "" {
+		all = append(all, &policies{digest: r.policies})
+	}
 	if r.keyStore != nil {
 		all = append(all, settling{newErasures(r.keyStore), r}, settling{holds{keys: r.keyStore, placed: map[event.ID]*hold{}}, r}, settling{newEpochs(r.keyStore), r})
 	}

@@ -28,7 +28,7 @@ func newErasures(keys KeyStore) erasures {
 }
 
 func (x erasures) compare(ctx context.Context, c *chain, store Store) error {
-	stored, err := x.keys.Erasures(ctx, c.entity.TenantID, nil, 0)
+	stored, err := x.keys.ErasureRows(ctx, c.entity.TenantID)
 	if err != nil {
 		return err
 	}
@@ -37,11 +37,8 @@ func (x erasures) compare(ctx context.Context, c *chain, store Store) error {
 		return err
 	}
 	rows := make([]requestRow, len(stored))
-	for i := range stored {
-		rows[i] = requestRow{id: stored[i].ID.String(), revision: stored[i].Revision}
-		if rows[i].digest, err = stored[i].Digest(); err != nil {
-			return err
-		}
+	for i, r := range stored {
+		rows[i] = requestRow{id: r.ID.String(), revision: r.Revision, digest: r.Digest}
 	}
 	if err := x.compareRows(ctx, c, store, rows); err != nil {
 		return err
@@ -82,13 +79,19 @@ func (x erasures) compareJournal(c *chain, journal []ports.ErasureJournalEntry) 
 	}
 }
 
+// clockMargin is how far the clocks of the key store's database and of the log's may differ. An
+// approval is stored before its event is recorded; one that was moved to later would be valid for
+// longer.
+const clockMargin = 10 * time.Minute
+
 // isBy reports whether a step was taken by the persons of its event.
 func isBy(e ports.ErasureJournalEntry, move boundRequest) bool {
 	switch shredding.ErasureState(move.State) {
 	case shredding.ErasureRequested:
 		return e.Person == move.RequestedBy
 	case shredding.ErasureApproved:
-		return e.Person == move.ApprovedBy && e.Approver == move.ApprovedBy && e.Requester == move.RequestedBy && hex.EncodeToString(e.Scope[:]) == move.Scope
+		return e.Person == move.ApprovedBy && e.Approver == move.ApprovedBy && e.Requester == move.RequestedBy && hex.EncodeToString(e.Scope[:]) == move.Scope &&
+			!e.StoredAt.After(move.recordedAt.Add(clockMargin))
 	case shredding.ErasureRejected, shredding.ErasureWithdrawn:
 		return e.Person == move.EndedBy
 	default:
@@ -130,8 +133,12 @@ var problems = map[ports.ContradictionKind]string{
 	ports.KeyRowMissing:        "a key that receipt %s destroyed has no row",
 	ports.DestroyedUnexplained: "key %s is destroyed, and no receipt names it",
 	ports.KeyWithoutVersion:    "the live key %s lacks its active version",
+	ports.VersionUnexplained:   "the key %s has a version beyond its active one",
 	ports.ForeignTenant:        "key %s is in a partition of another tenant",
 	ports.ReceiptNumber:        "the receipt before number %s is missing",
+	ports.ReceiptKeys:          "receipt %s has other keys than its signed note",
+	ports.ReceiptUnexplained:   "receipt %s is of no request, and was not exported",
+	ports.ReceiptGeneration:    "receipt %s has an earlier generation of the key store than its request",
 	ports.GenerationSetBack:    "the generation of the key store is before that of receipt %s",
 }
 

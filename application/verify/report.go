@@ -50,6 +50,7 @@ const (
 	HoldMismatch     FindingKind = "hold_mismatch"      // a legal hold is not as it was placed or lifted
 	KeyEpochMismatch FindingKind = "key_epoch_mismatch" // an epoch of a tenant's keys is not in the state that was recorded
 	KeyStoreMismatch FindingKind = "key_store_mismatch" // a fence or key contradicts the requests and receipts
+	KeyUnusable      FindingKind = "key_unusable"       // a key of a person does not open, or is not the one that sealed its values
 	AccessMismatch   FindingKind = "access_mismatch"    // the record of reads is not as the administrative log recorded it
 
 	HeadMismatch        FindingKind = "head_mismatch"         // the chain does not pass through the exported head
@@ -117,6 +118,7 @@ type EntityReport struct {
 	UnboundNumbers uint64 `json:"unbound_numbers"`
 	// UnboundRequests counts rows of idempotency keys from before events bound them. They expire.
 	UnboundRequests uint64      `json:"unbound_requests"`
+	Policy          *Policy     `json:"policy,omitempty"` // of an administrative log; nil: none was recorded, or asked for
 	Redactions      []Redaction `json:"redactions"`
 	Erasures        []Erasure   `json:"erasures"`
 	FindingList

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/shredding"
@@ -26,7 +27,8 @@ type boundRequest struct {
 	ReceiptHash string `json:"receipt_sha256"`
 	Row         string `json:"row_sha256"`
 
-	sequence event.Sequence
+	sequence   event.Sequence
+	recordedAt time.Time
 }
 
 // requestRow is the stored row of a request.
@@ -57,7 +59,7 @@ func (r *requests) note(c *chain, e *event.Recorded) {
 	if e.Stream.Type != r.stream {
 		return
 	}
-	move := boundRequest{sequence: e.Sequence}
+	move := boundRequest{sequence: e.Sequence, recordedAt: e.RecordedAt}
 	if !decodeData(e, &move) {
 		c.add(AnnouncementUnreadable, e.Sequence, "the event of a request cannot be read")
 		return

@@ -28,6 +28,7 @@ type recordedSubscription struct {
 
 	sequence event.Sequence
 	deleted  bool
+	before   *recordedSubscription // by the event before; nil: none
 }
 
 // subscriptions compares the rows of subscriptions with what the administrative log recorded. The
@@ -44,6 +45,10 @@ func (s subscriptions) note(c *chain, e *event.Recorded) {
 		c.add(AnnouncementUnreadable, e.Sequence, "the event of a subscription cannot be read")
 		return
 	}
+	if before, known := s[recorded.ID]; known {
+		before.before = nil
+		recorded.before = &before
+	}
 	s[recorded.ID] = recorded
 }
 
@@ -57,17 +62,13 @@ func (s subscriptions) compare(ctx context.Context, c *chain, store Store) error
 		row := &rows[i]
 		recorded, known := s[row.ID]
 		delete(left, row.ID)
-		if !known || recorded.deleted {
+		switch {
+		case known && recorded.is(row, c.entity.TenantID):
+		case known && recorded.before != nil && recorded.before.is(row, c.entity.TenantID):
+			c.add(SubscriptionMismatch, recorded.sequence, fmt.Sprintf("the subscription %s is as it was before this event; a node that was cut off in between repairs it when it starts", row.ID))
+		case !known || recorded.deleted:
 			c.add(SubscriptionMismatch, recorded.sequence, fmt.Sprintf("there is a subscription %s, and no event created it", row.ID))
-			continue
-		}
-		uid, _ := event.ParseID(recorded.UID) // another uid is a mismatch
-		want := subscription.Subscription{
-			UID: uid, TenantID: c.entity.TenantID, ID: recorded.ID, Owner: recorded.Owner, SubscriberType: recorded.SubscriberType, SubscriberID: recorded.SubscriberID,
-			Status: recorded.Status, CreatedAt: recorded.CreatedAt,
-		}
-		want.SetDefinition(recorded.Definition)
-		if !row.IsRecorded(&want) {
+		default:
 			c.add(SubscriptionMismatch, recorded.sequence, fmt.Sprintf("the subscription %s is not as it was recorded", row.ID))
 		}
 	}
@@ -77,4 +78,14 @@ func (s subscriptions) compare(ctx context.Context, c *chain, store Store) error
 		}
 	}
 	return nil
+}
+
+// is reports whether a row is as it was recorded.
+func (r *recordedSubscription) is(row *subscription.Subscription, tenantID string) bool {
+	uid, _ := event.ParseID(r.UID) // another uid is a mismatch
+	want := subscription.Subscription{
+		UID: uid, TenantID: tenantID, ID: r.ID, Owner: r.Owner, SubscriberType: r.SubscriberType, SubscriberID: r.SubscriberID, Status: r.Status, CreatedAt: r.CreatedAt,
+	}
+	want.SetDefinition(r.Definition)
+	return !r.deleted && row.IsRecorded(&want)
 }

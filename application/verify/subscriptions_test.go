@@ -61,5 +61,18 @@ func TestRun_Subscriptions(t *testing.T) {
 	require.NoError(t, log.Subscriptions().Decide(t.Context(), ports.SubscriptionDecision{Action: ports.SubscriptionDeleted, Subscription: one, Before: 1, By: by}))
 	require.Empty(t, kinds(t, v), "deleted")
 	store(one)
-	require.Equal(t, mismatch, kinds(t, v), "invented")
+	require.Equal(t, mismatch, kinds(t, v), "still there")
+	require.Contains(t, firstDetail(t, v), "as it was before this event")
+	other := one
+	other.Owner = "p-2"
+	store(other)
+	require.Contains(t, firstDetail(t, v), "no event created it")
+}
+
+// firstDetail says what the first finding in the administrative log is.
+func firstDetail(t *testing.T, v *tamperedLog) string {
+	t.Helper()
+	reports, err := verify.Run(t.Context(), v, "acme", []string{ports.AdministrativeCode}, nil)
+	require.NoError(t, err)
+	return reports[0].Findings[0].Detail
 }

@@ -52,6 +52,8 @@ type run struct {
 	reference  *reference          // nil: none
 	progress   Progress            // may be nil
 	keyStore   KeyStore            // nil: not compared
+	dataKeys   ports.DataKeys      // nil: keys of persons are not opened
+	policies   string              // digest of the program's own; "": not reported
 	types      map[string]keyTypes // by tenant
 	settle     int                 // how often what differs is compared again, a second apart
 }
@@ -65,6 +67,8 @@ func Settle(times int) Option {
 // KeyStore reads the rows of the key store that are compared with administrative logs.
 type KeyStore interface {
 	ports.KeyStoreAudit
+	// SubjectKeys returns keys of persons: ports.SubjectKeys.
+	SubjectKeys(ctx context.Context, ids []ports.SubjectKeyID) ([]ports.SubjectKey, error)
 	// KEKs lists a tenant's KEKs by epoch.
 	KEKs(ctx context.Context, tenantID string) ([]ports.KEK, error)
 }
@@ -72,6 +76,19 @@ type KeyStore interface {
 // WithKeyStore compares the key store with the administrative logs too.
 func WithKeyStore(s KeyStore) Option {
 	return func(r *run) { r.keyStore = s }
+}
+
+// OpenKeys opens every key of a person that the key store has, and compares it with its
+// fingerprint and with a value that it sealed. The key service is called once for each key.
+// It has no effect without WithKeyStore.
+func OpenKeys(k ports.DataKeys) Option {
+	return func(r *run) { r.dataKeys = k }
+}
+
+// DecidesBy reports the policies that were recorded last, and whether they are those of the
+// program, which has the digest.
+func DecidesBy(digest string) Option {
+	return func(r *run) { r.policies = digest }
 }
 
 // Run verifies the named legal entities of a tenant, all of them if none is named, one after
@@ -196,6 +213,10 @@ func (r *run) verify(ctx context.Context, store Store, le ports.LegalEntity) (En
 	}
 	if report.Head < head.Sequence {
 		c.add(SequenceGap, report.Head+1, fmt.Sprintf("the log ends at %d, but its head was %d when the run began", report.Head, head.Sequence))
+	}
+	if err := r.checkPersonalKeys(ctx, store, c); err != nil {
+		c.abort()
+		return report, err
 	}
 	for _, comparison := range c.comparisons {
 		if err := comparison.compare(ctx, c, store); err != nil {

@@ -18,6 +18,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
@@ -139,6 +140,16 @@ func (v *tamperedLog) PersonalRows(context.Context, event.PartitionID, event.Seq
 	return func(yield func(ports.PersonalRow, error) bool) {
 		for _, r := range v.personal {
 			if !yield(r, nil) {
+				return
+			}
+		}
+	}
+}
+
+func (v *tamperedLog) PersonalKeys(context.Context, event.PartitionID) iter.Seq2[ports.PersonalKey, error] {
+	return func(yield func(ports.PersonalKey, error) bool) {
+		for _, r := range v.personal {
+			if !yield(ports.PersonalKey{Subject: shredding.Subject(r.Subject), KeyClass: shredding.KeyClass(r.KeyClass), First: r.Sequence}, nil) {
 				return
 			}
 		}

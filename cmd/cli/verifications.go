@@ -19,7 +19,7 @@ import (
 // verdict. If ctx ends before the run does, it cancels the run. The exit codes are those of
 // `backbone verify`.
 func verifyOnServer(ctx context.Context, s *session, o verifyOptions) error {
-	body := client.VerificationRequest{LegalEntities: o.LegalEntities}
+	body := client.VerificationRequest{LegalEntities: o.LegalEntities, OpenKeys: o.OpenKeys}
 	if o.Head != "" {
 		heads, err := os.ReadFile(o.Head)
 		if err != nil {
@@ -88,6 +88,15 @@ func (p *page) verification(v client.Verification, headFile string) {
 		if r.UnboundIntents != "0" {
 			p.line("%s: %s intents from before events bound them; the number must not grow", r.LegalEntity, r.UnboundIntents)
 		}
+		if r.UnboundNumbers != "0" {
+			p.line("%s: %s numbers of series from before events said which they took; the number must not grow", r.LegalEntity, r.UnboundNumbers)
+		}
+		if r.UnboundRequests != "0" {
+			p.line("%s: %s idempotency keys from before events bound them; they expire", r.LegalEntity, r.UnboundRequests)
+		}
+		if r.Policy.Sha256 != "" {
+			p.policy(r.LegalEntity, r.Policy.Sha256, r.Policy.Release, r.Policy.InForce, "the server")
+		}
 		p.damage(r.LegalEntity, r.Findings, r.SuppressedFindings)
 	}
 	for _, e := range v.EventTypes {
@@ -97,6 +106,9 @@ func (p *page) verification(v client.Verification, headFile string) {
 		}
 		p.line("%s: %s, head %d: %s", name, counted(e.Changes, "change"), e.HeadChange, state(e.Findings, e.SuppressedFindings))
 		p.damage(name, e.Findings, e.SuppressedFindings)
+	}
+	if v.Erasures.Sound || v.Erasures.Finding != "" { // absent if the run compared none
+		p.erased(&erasureVerdict{v.Erasures.Finding})
 	}
 	switch {
 	case v.Findings > 0:

@@ -12,14 +12,15 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-func verifyCommand() *cobra.Command {
-	var o verifyOptions
+func verifyCommand(modules []plugin.Module) *cobra.Command {
+	o := verifyOptions{Modules: modules}
 	var dsn, dataDir, config, server, token string
 	cmd := &cobra.Command{
 		Use:   "verify",
@@ -29,7 +30,8 @@ func verifyCommand() *cobra.Command {
 			"tail that was cut off and a chain that was computed again. With --dump it needs neither\n" +
 			"database nor network.\n" +
 			"With the configuration of a server it also compares the receipts of erasures, which are\n" +
-			"outside the database, with the key store: no key that they name may be there again.\n" +
+			"outside the database, with the key store: no key that they name may be there again. The keys\n" +
+			"of persons must be there; --open-keys opens each and compares it with what it sealed.\n" +
 			"With --server the server verifies your tenant by itself, for an auditor who has a token and no\n" +
 			"access to the database. The result is only as good as that server; Ctrl-C cancels the run.\n" +
 			"BACKBONE_SERVER alone does not select this: name the server.\n" +
@@ -89,6 +91,7 @@ func verifyCommand() *cobra.Command {
 	f.StringVar(&o.Tenant, "tenant", "", "only this tenant")
 	f.StringSliceVar(&o.LegalEntities, "legal-entity", nil, "only these legal entities")
 	f.StringArrayVar(&o.Dumps, "dump", nil, "verify this file of \"backbone export-log\" instead of a database; may be repeated")
+	f.BoolVar(&o.OpenKeys, "open-keys", false, "open every key of a person with the key service, and compare it with what it sealed")
 	f.StringVar(&o.Head, "head", "", "file of heads that were exported earlier, which the log must contain")
 	f.StringVar(&o.ExportHead, "export-head", "", "write the heads to this file if the log is sound")
 	f.BoolVar(&o.json, "json", false, "print the verdict as JSON")
@@ -133,8 +136,10 @@ type verifyOptions struct {
 	Dumps         []string       // export files to verify instead of a database
 	Tenant        string         // "" is all
 	LegalEntities []string
-	Head          string // file of heads exported earlier; "": none
-	ExportHead    string // file to write the heads of a sound log to; "": none
+	Modules       []plugin.Module // of this program, for its policies
+	OpenKeys      bool            // open every key of a person
+	Head          string          // file of heads exported earlier; "": none
+	ExportHead    string          // file to write the heads of a sound log to; "": none
 	output
 }
 
@@ -230,6 +235,9 @@ func (v *verdict) database(ctx context.Context, o verifyOptions, show *progress,
 		return err
 	}
 	options = append(options, verify.Settle(wire.SettleSeconds))
+	if digest, err := wire.PolicyDigest(o.Modules); err == nil { // the start of a server reports modules that do not fit together
+		options = append(options, verify.DecidesBy(digest))
+	}
 	keys, err := wire.OpenKeyStoreAudit(ctx, o.Config)
 	if err != nil {
 		return err
@@ -237,6 +245,17 @@ func (v *verdict) database(ctx context.Context, o verifyOptions, show *progress,
 	if keys != nil {
 		defer keys.Close()
 		options = append(options, verify.WithKeyStore(keys))
+	}
+	if o.OpenKeys {
+		if keys == nil {
+			return fault.New(fault.Invalid, "config.eraser_missing", "keys are opened with the configuration of a server; name it with --config")
+		}
+		dataKeys, stop, err := wire.OpenDataKeys(ctx, o.Config)
+		if err != nil {
+			return err
+		}
+		defer func() { _ = stop() }()
+		options = append(options, verify.OpenKeys(dataKeys))
 	}
 	if v.reports, err = verify.Run(ctx, store.Chains(), o.Tenant, o.LegalEntities, onProgress, options...); err != nil {
 		return err
@@ -346,6 +365,9 @@ func (p *page) verdict(v *verdict, sound, finished bool, elapsed time.Duration) 
 		if r.UnboundRequests > 0 {
 			p.line("%s: %s from before events bound them; they expire", r.LegalEntity, counted(int(r.UnboundRequests), "idempotency key"))
 		}
+		if r.Policy != nil {
+			p.policy(r.LegalEntity, r.Policy.SHA256, r.Policy.Release, r.Policy.InForce, "this program")
+		}
 		for _, f := range r.Findings {
 			about := ""
 			if f.EventID != "" { // a missing event has no id
@@ -373,6 +395,15 @@ func (p *page) verdict(v *verdict, sound, finished bool, elapsed time.Duration) 
 	if v.headFile != "" {
 		p.line("The heads are in %s. Keep it where no one who can write to the database can write.", v.headFile)
 	}
+}
+
+// policy writes which policies were recorded last.
+func (p *page) policy(log, digest, release string, inForce bool, by string) {
+	if inForce {
+		p.line("%s: the policies that were recorded last (%.16s…, release %s) are those of %s", log, digest, release, by)
+		return
+	}
+	p.line("%s: the policies that were recorded last (%.16s…, release %s) are others than those of %s; `backbone doctor` says what to do", log, digest, release, by)
 }
 
 // erased writes the verdict about receipts and keys; nil: they were not compared.

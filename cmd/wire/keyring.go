@@ -156,6 +156,11 @@ type KeyStoreAudit struct {
 	store *keystore.Store
 }
 
+// SubjectKeys implements verify.KeyStore.
+func (a *KeyStoreAudit) SubjectKeys(ctx context.Context, ids []ports.SubjectKeyID) ([]ports.SubjectKey, error) {
+	return a.store.SubjectKeys(ctx, ids)
+}
+
 // OpenKeyStoreAudit connects to the key store for a verification. It returns nil if the
 // configuration does not name the eraser's address.
 func OpenKeyStoreAudit(ctx context.Context, c configs.Config) (*KeyStoreAudit, error) {
@@ -169,6 +174,18 @@ func OpenKeyStoreAudit(ctx context.Context, c configs.Config) (*KeyStoreAudit, e
 		return nil, err
 	}
 	return &KeyStoreAudit{store.Erasures(), store.Rotation(), store}, nil
+}
+
+// OpenDataKeys opens the key service for a verification that opens keys. The caller stops it.
+func OpenDataKeys(ctx context.Context, c configs.Config) (keys ports.DataKeys, stop func() error, err error) {
+	service, err := openKeyService(ctx, c.KMS, nil, auditLog(nil))
+	if err != nil {
+		return nil, nil, err
+	}
+	if service == nil {
+		return nil, nil, fault.New(fault.Invalid, "config.kms_missing", "there is no key service to open keys with; name the configuration of a server with --config")
+	}
+	return service.app, service.stop, nil
 }
 
 // Close closes the connections.

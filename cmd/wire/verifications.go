@@ -2,7 +2,10 @@ package wire
 
 import (
 	"context"
+	"log/slog"
+	"time"
 
+	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/application/verify/jobs"
 	"github.com/erpbackbone/backbone/ports"
@@ -18,14 +21,38 @@ func (a *App) composeVerifications(ctx context.Context, clock ports.Clock, ids p
 	if err != nil {
 		return err
 	}
+	always := []verify.Option{verify.Settle(SettleSeconds), verify.DecidesBy(policyDigest(a.Catalog))}
+	compareErased := func(context.Context) (string, bool, error) { return "", false, nil }
+	var dataKeys ports.DataKeys
+	if p := a.personal; p != nil {
+		always = append(always, verify.WithKeyStore(&KeyStoreAudit{p.Erasures, p.KEKs, p.store}))
+		dataKeys = p.Keyring.service.app
+		compareErased = func(ctx context.Context) (string, bool, error) {
+			finding, err := p.compareErased(ctx, a.config.Erasure.GateInterval, clock)
+			return finding, err == nil, err
+		}
+	}
 	a.verifications = jobs.New(jobs.Config{
 		Log: a.administration, Events: a.Store.Events, Leases: a.Store.Leases, LogName: installation.LogName, Node: a.config.Node.ID, Clock: clock, IDs: ids, Logger: a.logger,
 		Check: func(ctx context.Context, tenantID, code string, progress verify.Progress, options ...verify.Option) ([]verify.EntityReport, error) {
-			return verify.Run(ctx, a.Store.Chains(), tenantID, []string{code}, progress, append(options, verify.Settle(SettleSeconds))...)
+			return verify.Run(ctx, a.Store.Chains(), tenantID, []string{code}, progress, append(options, always...)...)
 		},
+		CompareErased: compareErased, DataKeys: dataKeys,
 		Registries: func(ctx context.Context, options ...verify.Option) ([]verify.RegistryReport, error) {
 			return verify.Registries(ctx, a.Store.Registry, options...)
 		},
 	})
 	return nil
+}
+
+// compareErased compares the receipts of erasures with the key store from the beginning, apart from
+// the gate, which compares what is new.
+func (p *personal) compareErased(ctx context.Context, interval time.Duration, clock ports.Clock) (finding string, err error) {
+	gate, err := erasure.NewGate(erasure.GateConfig{
+		Exports: p.Exports, Receipts: p.Erasures, Keys: p.store, DataKeys: p.Keyring.service.app, Clock: clock, Interval: interval, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return "", err
+	}
+	return gate.Compare(ctx)
 }

@@ -223,6 +223,17 @@ func Open(key Key, at Location, subject Subject, e Envelope) (Plain, error) {
 	return NewPlain(text), nil
 }
 
+// IsSealedWith reports whether the key sealed the value at its place. It does not open the value.
+func (e Envelope) IsSealedWith(key Key, at Location, subject Subject) bool {
+	h, err := e.Header()
+	if err != nil || h.Class != key.Class || h.Version != key.Version {
+		return false
+	}
+	okm, err := deriveValueKey(key, e[saltOffset:commitmentOffset], at.AppendAAD(nil, subject, key.Class, key.Version))
+	defer clear(okm)
+	return err == nil && subtle.ConstantTimeCompare(okm[keySize:], e[commitmentOffset:nonceOffset]) == 1
+}
+
 // deriveValueKey gives key[32] ‖ commitment[32]:
 // HKDF-SHA-256(DEK, salt, L("backbone/pii-kdf/v1") ‖ SHA-256(aad), 64 bytes).
 func deriveValueKey(key Key, salt, aad []byte) (okm []byte, err error) {

@@ -105,7 +105,7 @@ func (f *keyFixture) at(t *testing.T, state shredding.ErasureState, id ports.Sub
 		return r
 	}
 	d, r := f.destroyed(t, f.fenced(t, id))
-	require.NoError(t, f.eraser.SaveReceipt(t.Context(), d.Receipt, []byte("note"), true))
+	require.NoError(t, f.eraser.SaveReceipt(t.Context(), d.Receipt, NoteOf(r, d), true))
 	for r.State != state {
 		next, ok := r.State.Next()
 		require.True(t, ok)

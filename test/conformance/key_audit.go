@@ -1,6 +1,7 @@
 package conformance
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -48,6 +49,9 @@ var keyAuditTests = map[string]func(*testing.T, *keyFixture){
 		got, err = stored.Digest()
 		require.NoError(t, err)
 		require.Equal(t, want, got, "failed attempts are no move")
+		rows, err := f.eraser.ErasureRows(t.Context(), keyTenant)
+		require.NoError(t, err)
+		require.Contains(t, rows, ports.ErasureRow{ID: r.ID, Revision: stored.Revision, Digest: want})
 	},
 	"AllHolds": func(t *testing.T, f *keyFixture) {
 		id := subjectKeyID(3, "employee:E-1", 0)
@@ -81,8 +85,24 @@ func (f *keyFixture) journalOf(t *testing.T, id event.ID) (out []ports.ErasureJo
 	require.NoError(t, err)
 	for _, e := range all {
 		if e.RequestID == id {
+			require.Equal(t, e.Approver == "", e.StoredAt.IsZero())
+			e.StoredAt = time.Time{} // by the clock of the store
 			out = append(out, e)
 		}
 	}
 	return out
+}
+
+// NoteOf is a note like that of a receipt: lines of which those after the sixth are about keys,
+// and a signature.
+func NoteOf(r ports.ErasureRequest, d ports.Destruction) []byte {
+	text := "format\n1\nprevious\ntenant\nrequest\ntime\n"
+	for _, k := range d.Keys {
+		text += fmt.Sprintf("%d %s %s", k.Partition, k.Class, r.Subject)
+		for _, f := range k.Fingerprints {
+			text += fmt.Sprintf(" %x", f)
+		}
+		text += "\n"
+	}
+	return []byte(text + "\nsignature\n")
 }

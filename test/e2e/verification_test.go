@@ -3,6 +3,7 @@ package e2e
 import (
 	"os"
 	"path/filepath"
+	"regexp"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -61,6 +62,27 @@ func TestVerificationOnServer(t *testing.T) {
 	_, err = super.Exec(t.Context(), `UPDATE backbone.legal_entities SET name = 'France' WHERE code = 'FRMF'`)
 	require.NoError(t, err)
 
+	// The server compares the key store too, and finds what the command finds with its configuration.
+	require.NoError(t, anonymous.as(i.admin).want(201, nil, "POST", "/api/admin/principals", `{"person_id":"p-nadia","name":"Nadia","kind":"person","roles":["ap_clerk"],"reason":"joined"}`))
+	opened := verifyWith("--open-keys")
+	require.Zero(t, opened.code, opened)
+	require.Contains(t, opened.stdout, "Keys of erased persons: sound")
+	require.Regexp(t, `_ADMIN: the policies that were recorded last .* are those of the server`, opened.stdout)
+	kinds := regexp.MustCompile(`(?m)^(_ADMIN sequence \d+: (?:key_store|hold)_mismatch): `)
+	for tamper, restore := range map[string]string{
+		`INSERT INTO keystore.legal_holds (hold_id, placed_at, partition_id, tenant_id, subject_id, reason, placed_by) VALUES (gen_random_uuid(), now(), 0, 'acme', 'person:p-nadia', 'x', 'x')`: `DELETE FROM keystore.legal_holds`,
+		`SET session_replication_role = replica; CREATE TABLE kept AS TABLE keystore.data_subjects; DELETE FROM keystore.data_subjects`:                                                          `INSERT INTO keystore.data_subjects SELECT * FROM kept`,
+	} {
+		_, err = super.Exec(t.Context(), tamper)
+		require.NoError(t, err)
+		byServer, byCommand := verifyWith(), command(t, i.env, "verify")
+		require.Equal(t, []int{1, 1}, []int{byServer.code, byCommand.code}, "%v %v", byServer, byCommand)
+		require.NotEmpty(t, kinds.FindAllString(byCommand.stdout, -1), byCommand)
+		require.Equal(t, kinds.FindAllString(byCommand.stdout, -1), kinds.FindAllString(byServer.stdout, -1))
+		_, err = super.Exec(t.Context(), restore)
+		require.NoError(t, err)
+	}
+
 	// A run whose server is killed counts as interrupted, and the results of the others stay.
 	require.NoError(t, running.cmd.Process.Kill())
 	<-running.ended
@@ -68,6 +90,10 @@ func TestVerificationOnServer(t *testing.T) {
 	testkit.Eventually(t, endTime, func() bool {
 		return another.as(token).want(200, &list, "GET", "/api/verifications", "") == nil
 	}, "the other server answers")
-	require.Equal(t, []string{"tampered", "sound", "sound"}, []string{list.Verifications[0].Status, list.Verifications[1].Status, list.Verifications[2].Status})
+	var states []string
+	for _, v := range list.Verifications {
+		states = append(states, v.Status)
+	}
+	require.Equal(t, []string{"tampered", "tampered", "sound", "tampered", "sound", "sound"}, states)
 	require.Zero(t, command(t, []string{"BACKBONE_TOKEN=" + token}, "verify", "--server", another.server).code)
 }

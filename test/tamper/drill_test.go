@@ -240,7 +240,7 @@ func (i *installation) findings() (kinds []verify.FindingKind) {
 	store, err := wire.OpenReader(i.t.Context(), i.reader) // as `backbone verify` does, with nothing in memory
 	require.NoError(i.t, err)
 	defer store.Close()
-	reports, err := verify.Run(i.t.Context(), store.Chains(), "", nil, nil, verify.WithKeyStore(i.keys))
+	reports, err := verify.Run(i.t.Context(), store.Chains(), "", nil, nil, verify.WithKeyStore(i.keys), verify.OpenKeys(i.dataKeys))
 	registries, registryErr := verify.Registries(i.t.Context(), store.Registry)
 	require.NoError(i.t, registryErr)
 	add := func(l verify.FindingList) {

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
@@ -18,6 +19,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/kmsd"
 	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
@@ -53,6 +55,7 @@ type installation struct {
 
 	snapshotID any    // of the client's snapshot
 	restored   string // what was restored from the snapshot of a projection
+	dataKeys   ports.DataKeys
 }
 
 // emptyDatabase is a migrated database.
@@ -88,7 +91,7 @@ func install(t *testing.T) *installation {
 	leaveFormerType(t, dsn)
 	config := configs.Default()
 	config.Database.DSN, config.Database.EraserDSN = as(t, "backbone_app", dsn), as(t, "backbone_eraser", dsn)
-	config.KMS.LocalDirectory = filepath.Join(t.TempDir(), "keys")
+	serveKeys(t, &config.KMS)
 	config.Erasure.ExportDirectory = t.TempDir()
 	config.Query.SnapshotEvery = 10
 	config.Webhook.AllowPrivateNetworks = true
@@ -116,7 +119,10 @@ func install(t *testing.T) *installation {
 	keys, err := wire.OpenKeyStoreAudit(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(keys.Close)
-	i := &installation{t: t, config: config, keys: keys, server: server, address: "http://" + listener.Addr().String(), tokens: map[string]string{}, super: connect(t, dsn), reader: as(t, "backbone_reader", dsn).Reveal()}
+	dataKeys, stopKeys, err := wire.OpenDataKeys(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, stopKeys()) })
+	i := &installation{t: t, config: config, keys: keys, dataKeys: dataKeys, server: server, address: "http://" + listener.Addr().String(), tokens: map[string]string{}, super: connect(t, dsn), reader: as(t, "backbone_reader", dsn).Reveal()}
 	for _, role := range []string{"auditor", "admin", "operator", "compliance", "compliance_approver", "vendor_admin", "module"} {
 		caller := ports.Principal{TenantID: tenant, PersonID: "person-" + role, PrincipalID: "person-" + role, ActorType: event.Human, RoleLabel: role, Roles: []string{role}}
 		if role == "module" {
@@ -139,6 +145,27 @@ func install(t *testing.T) *installation {
 	stopWork() // so that the node does not read what an attack invents
 	<-ran
 	return i
+}
+
+// serveKeys serves a key service of its own, so that the node and verification open keys.
+func serveKeys(t *testing.T, c *configs.KMS) {
+	t.Helper()
+	folder := filepath.Join(t.TempDir(), "keys")
+	c.CredentialsFile = folder + "-credentials"
+	require.NoError(t, kmsd.IssueTo(folder, c.CredentialsFile))
+	server, err := kmsd.Open(kmsd.Config{Directory: folder, Logger: slog.New(slog.DiscardHandler)})
+	require.NoError(t, err)
+	listener, err := kmsd.Listen("127.0.0.1:0")
+	require.NoError(t, err)
+	c.Endpoint = "http://" + listener.Addr().String()
+	ctx, stop := context.WithCancel(context.Background())
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(ctx, listener) }()
+	t.Cleanup(func() {
+		stop()
+		require.NoError(t, <-served)
+		require.NoError(t, server.Close())
+	})
 }
 
 // submit submits an intent as a person who holds the role.

@@ -83,7 +83,6 @@ func readModel(name, projection, columns string, constants ...string) table {
 
 const (
 	deliveryOpen = "what was delivered to a subscription, and decided about it, is not compared with the log yet"
-	keyLost      = "the person's values can no longer be opened, which readers see; verification does not open values"
 
 	isAttempt   = "it counts failed attempts, for the pause until the next one and for people to read"
 	oneValue    = "its constraint allows one value only"
@@ -202,7 +201,7 @@ var verdicts = []table{
 	},
 	{
 		name: "backbone.intent_pii_subjects", columns: []verdict{
-			proves("partition_id class intent_id subject_id", verify.PersonalRowMissing),
+			proves("partition_id class intent_id subject_id", verify.PersonalRowMissing, verify.KeyStoreMismatch),
 			isHarmless("paths", "the preview of an erasure counts them; the erasure destroys the key"),
 		},
 		deleted: proves("", verify.PersonalRowMissing), invented: isHarmless("", "an erasure looks there in vain"),
@@ -211,11 +210,11 @@ var verdicts = []table{
 	{
 		name: "backbone.event_pii_subjects", target: "subject_id LIKE 'contact:%'",
 		columns: []verdict{
-			proves("sequence subject_id class", verify.PersonalRowMissing, verify.PersonalRowExtra),
+			proves("sequence subject_id class", verify.PersonalRowMissing, verify.PersonalRowExtra, verify.KeyStoreMismatch),
 			proves("partition_id", verify.PersonalRowMissing),
 			proves("paths", verify.PersonalRowExtra),
 		},
-		deleted: proves("", verify.PersonalRowMissing), invented: proves("", verify.PersonalRowExtra),
+		deleted: proves("", verify.PersonalRowMissing), invented: proves("", verify.PersonalRowExtra, verify.KeyStoreMismatch),
 		edits: map[string]string{"partition_id": "1"},
 	},
 	{
@@ -478,35 +477,37 @@ var verdicts = []table{
 	{
 		name: "keystore.data_subjects", target: "state = 'active'",
 		columns: []verdict{
-			proves("tenant_id state active_version", verify.KeyStoreMismatch),
-			isOpen("partition_id subject_id class key_ref", keyLost),
+			proves("partition_id subject_id class tenant_id state active_version", verify.KeyStoreMismatch, verify.KeyUnusable),
+			proves("key_ref", verify.KeyUnusable),
 			isHarmless("created_at destroyed_at", "people read it"),
 		},
-		deleted: isOpen("", keyLost), invented: proves("", verify.KeyStoreMismatch),
-		edits:   map[string]string{"state": "'destroyed', active_version = 0, destroyed_at = now()"},
+		deleted: proves("", verify.KeyStoreMismatch), invented: proves("", verify.KeyStoreMismatch),
+		edits:   map[string]string{"partition_id": "1", "state": "'destroyed', active_version = 0, destroyed_at = now()", "class": "(class + 1) % 3"},
 		invents: map[string]string{"class": "class", "key_ref": "gen_random_uuid()"},
 	},
 	{
 		name: "keystore.data_subject_keys",
 		columns: []verdict{
-			proves("partition_id subject_id class version tenant_id", verify.KeyStoreMismatch),
-			isOpen("kek_epoch wrapped fingerprint", keyLost),
+			proves("partition_id subject_id class version tenant_id", verify.KeyStoreMismatch, verify.KeyUnusable),
+			proves("kek_epoch", verify.KeyStoreMismatch),
+			proves("wrapped fingerprint", verify.KeyUnusable),
 			isHarmless("created_at", "people read it"),
 		},
-		deleted: proves("", verify.KeyStoreMismatch), invented: isOpen("", "nothing is sealed with it; an erasure destroys it too"),
-		edits: map[string]string{"partition_id": "1", "class": "(class + 1) % 3"},
+		deleted: proves("", verify.KeyStoreMismatch, verify.KeyUnusable), invented: proves("", verify.KeyStoreMismatch, verify.KeyUnusable),
+		edits: map[string]string{"partition_id": "1", "class": "(class + 1) % 3", "fingerprint": "substr(sha256(fingerprint), 1, 16)"},
 	},
 	{
 		name: "keystore.erasure_receipts",
 		columns: []verdict{
 			proves("number request_id tenant_id note", verify.ErasureMismatch, verify.KeyStoreMismatch, receiptsDiffer),
-			isOpen("keys", "a key that is taken out is found; nothing compares the fingerprints with the signed note"),
-			isOpen("generation", "a higher one is found, a lower one is not"),
+			proves("keys generation", verify.KeyStoreMismatch, receiptsDiffer),
 			isHarmless("destroyed_at", "the signed note has the time"),
 			isHarmless("exported", "a receipt is exported again, or is missing from the export folder, which is compared"),
 		},
 		deleted:  proves("", verify.ErasureMismatch, verify.KeyStoreMismatch, receiptsDiffer),
-		invented: isOpen("", "one that says it was exported is found, one that seems to wait for its export is not"),
+		invented: proves("", verify.KeyStoreMismatch, receiptsDiffer),
+		edits:    map[string]string{"generation": "0"},
+		invents:  map[string]string{"number": "number + 1", "request_id": "gen_random_uuid()", "exported": "false"},
 	},
 	{
 		name: "keystore.generation",
@@ -524,15 +525,16 @@ var verdicts = []table{
 		deleted: proves("", verify.HoldMismatch), invented: proves("", verify.HoldMismatch),
 		edits: map[string]string{"released_at": "now(), released_by = 'x'", "released_by": "'x', released_at = now()"},
 	},
-	openTable("keystore.nodes", "an erasure waits a minute for nodes that lag; a wrong row shortens it"),
+	harmlessTable("keystore.nodes", "node_id generation seen_at",
+		"a certificate promises that no node decrypts from a minute after the destruction, when no cached key lives, whatever the nodes reported; what a node has evicted and learned is in its memory"),
 	{
 		name: "keystore.pii_deletion_approvals",
 		columns: []verdict{
-			proves("request_id revision requester_person approver_person scope", verify.ErasureMismatch),
+			proves("request_id revision requester_person approver_person scope stored_at", verify.ErasureMismatch), // stored_at: an earlier one, or one by less than clocks may differ, ends the approval sooner or minutes later
 			isHarmless("approved_at", "the request's copy is bound"),
-			isOpen("stored_at", "the time by the database's clock is nowhere else"),
 		},
 		deleted: proves("", verify.ErasureMismatch), invented: proves("", verify.ErasureMismatch),
+		edits:   map[string]string{"stored_at": "stored_at + interval '1 hour'"},
 		invents: map[string]string{"request_id": "request_id"},
 	},
 	{
@@ -544,7 +546,7 @@ var verdicts = []table{
 			isHarmless("attempts last_error updated_at", isAttempt),
 		},
 		deleted: proves("", verify.ErasureMismatch, verify.KeyStoreMismatch), invented: proves("", verify.ErasureMismatch, verify.KeyStoreMismatch),
-		edits: map[string]string{"state": "'verified'", "partitions": "partitions || 1", "erased_classes": "'{0}'", "classes": `'[{"class":0,"erased":true}]'`},
+		edits: map[string]string{"state": "'verified'", "partitions": "partitions || 1", "erased_classes": "'{0}'"}, // classes: no list
 	},
 	{
 		name: "keystore.pii_deletion_steps", target: "state = 'approved'",
@@ -569,14 +571,15 @@ var verdicts = []table{
 	{
 		name: "keystore.tenant_keks",
 		columns: []verdict{
-			proves("tenant_id epoch kms_key_id state", verify.KeyEpochMismatch),
+			proves("tenant_id epoch kms_key_id state", verify.KeyEpochMismatch, verify.KeyStoreMismatch, verify.KeyUnusable),
 			isHarmless("created_at activated_at drained_at deleting_at deleted_at", "people read it; the events have the times"),
 		},
-		deleted: proves("", verify.KeyEpochMismatch), invented: proves("", verify.KeyEpochMismatch),
+		deleted: proves("", verify.KeyEpochMismatch, verify.KeyStoreMismatch), invented: proves("", verify.KeyEpochMismatch),
 		edits:   map[string]string{"state": "'draining'"},
 		invents: map[string]string{"state": "'pending'"},
 	},
-	openTable("keystore.tenant_secrets", "a wrong one does not unwrap, which its users see; nothing compares which there are"),
+	harmlessTable("keystore.tenant_secrets", "created_at secret_ref version kek_epoch tenant_id purpose wrapped fingerprint",
+		"it keys hashes of requests and plans: without it, or with one that does not unwrap, a repeated request and the approval of a plan from before are refused"),
 }
 
 func migrations(name string) table {

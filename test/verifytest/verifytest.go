@@ -45,6 +45,11 @@ func (Store) PersonalRows(context.Context, event.PartitionID, event.Sequence) it
 	return none[ports.PersonalRow]
 }
 
+// PersonalKeys implements ports.ChainAudit.
+func (Store) PersonalKeys(context.Context, event.PartitionID) iter.Seq2[ports.PersonalKey, error] {
+	return none[ports.PersonalKey]
+}
+
 // EventKeys implements ports.ChainAudit.
 func (Store) EventKeys(context.Context, event.PartitionID, event.Sequence, event.Sequence) iter.Seq2[ports.EventKey, error] {
 	return none[ports.EventKey]

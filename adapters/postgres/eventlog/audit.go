@@ -68,6 +68,15 @@ func (s *Audit) PersonalRows(ctx context.Context, p event.PartitionID, until eve
 	}, eventlogdb.ListEventPIISubjects, int32(p), int64(until))
 }
 
+// PersonalKeys implements ports.ChainAudit. It uses a connection until the iteration ends.
+func (s *Audit) PersonalKeys(ctx context.Context, p event.PartitionID) iter.Seq2[ports.PersonalKey, error] {
+	return readRows(ctx, s.db.Reads, func(rows pgx.Rows) (ports.PersonalKey, error) {
+		var r eventlogdb.ListPersonalKeysRow
+		err := rows.Scan(&r.SubjectID, &r.Class, &r.First)
+		return ports.PersonalKey{Subject: shredding.Subject(r.SubjectID), KeyClass: shredding.KeyClass(r.Class), First: event.Sequence(r.First)}, err
+	}, eventlogdb.ListPersonalKeys, int32(p))
+}
+
 // EventKeys implements ports.ChainAudit. It uses a connection until the iteration ends.
 func (s *Audit) EventKeys(ctx context.Context, p event.PartitionID, from, through event.Sequence) iter.Seq2[ports.EventKey, error] {
 	return readRows(ctx, s.db.Reads, func(rows pgx.Rows) (k ports.EventKey, err error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
 )
 
 // TestContradictions edits the rows of an erasure and of a live key as a superuser.
@@ -33,6 +34,16 @@ func TestContradictions(t *testing.T) {
 		"key row removed":    {`DELETE FROM keystore.data_subjects WHERE state = 'destroyed'`, []ports.ContradictionKind{ports.KeyRowMissing}},
 		"another tenant's":   {`UPDATE keystore.data_subjects SET tenant_id = 'other' WHERE state = 'active'`, []ports.ContradictionKind{ports.ForeignTenant}},
 		"receipt renumbered": {`UPDATE keystore.erasure_receipts SET number = 3`, []ports.ContradictionKind{ports.ReceiptNumber}},
+		"classes no list":    {`UPDATE keystore.pii_deletion_log SET classes = '{"class":0}'`, []ports.ContradictionKind{ports.ClassesDiffer}},
+		"classes no numbers": {`UPDATE keystore.pii_deletion_log SET classes = '[1, {"class":"x","erased":true}]'`, []ports.ContradictionKind{ports.ClassesDiffer}},
+		"version invented":   {`INSERT INTO keystore.data_subject_keys SELECT created_at, partition_id, 2, kek_epoch, class, tenant_id, subject_id, wrapped, fingerprint FROM keystore.data_subject_keys`, []ports.ContradictionKind{ports.VersionUnexplained}},
+		"receipt's print":    {`UPDATE keystore.erasure_receipts SET keys = replace(keys::text, 'fingerprints" : ["', 'fingerprints" : ["0')::json`, []ports.ContradictionKind{ports.ReceiptKeys}},
+		"receipt's key":      {`UPDATE keystore.erasure_receipts SET keys = '[]'`, []ports.ContradictionKind{ports.ReceiptKeys, ports.DestroyedUnexplained}},
+		"keys no list":       {`UPDATE keystore.erasure_receipts SET keys = '{"x":1}'`, []ports.ContradictionKind{ports.ReceiptKeys, ports.DestroyedUnexplained}},
+		"keys no objects":    {`UPDATE keystore.erasure_receipts SET keys = '[1, "x", {"partition":"x","class":[],"fingerprints":{}}]'`, []ports.ContradictionKind{ports.ReceiptKeys, ports.DestroyedUnexplained}},
+		"receipt invented":   {`INSERT INTO keystore.erasure_receipts (number, destroyed_at, generation, request_id, tenant_id, keys) SELECT 2, destroyed_at, generation, gen_random_uuid(), tenant_id, keys FROM keystore.erasure_receipts`, []ports.ContradictionKind{ports.ReceiptUnexplained}},
+		"receipt of nothing": {`INSERT INTO keystore.erasure_receipts (number, destroyed_at, generation, request_id, tenant_id, keys) SELECT 2, destroyed_at, generation, gen_random_uuid(), 'x', keys FROM keystore.erasure_receipts`, []ports.ContradictionKind{ports.ReceiptUnexplained}},
+		"older generation":   {`UPDATE keystore.erasure_receipts SET generation = 0`, []ports.ContradictionKind{ports.ReceiptGeneration}},
 		"generation":         {`UPDATE keystore.generation SET generation = 0`, []ports.ContradictionKind{ports.GenerationSetBack}},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -56,8 +67,9 @@ func TestContradictions(t *testing.T) {
 			r.Classes = []ports.ErasureClass{{Class: shredding.KeyStandard, Erased: true}}
 			r, err = register.FenceErasure(t.Context(), r)
 			require.NoError(t, err)
-			_, _, err = register.DestroyErasure(t.Context(), r.ID)
+			destroyed, _, err := register.DestroyErasure(t.Context(), r.ID)
 			require.NoError(t, err)
+			require.NoError(t, register.SaveReceipt(t.Context(), 1, conformance.NoteOf(r, destroyed), false))
 
 			_, err = pgtest.Connect(t, dsn).Exec(t.Context(), c.edit)
 			require.NoError(t, err)

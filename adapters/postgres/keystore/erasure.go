@@ -292,6 +292,18 @@ func (e *ErasureRegister) AllHolds(ctx context.Context, tenantID string) ([]port
 	return mapRows(ctx, rows, err, legalHold)
 }
 
+// ErasureRows implements ports.KeyStoreAudit.
+func (e *ErasureRegister) ErasureRows(ctx context.Context, tenantID string) ([]ports.ErasureRow, error) {
+	rows, err := e.queries.ListErasures(ctx, e.pool, &keystoredb.ListErasuresParams{TenantID: tenantID, States: []string{}, PageSize: pg.PageSize(0)})
+	return mapRows(ctx, rows, err, func(r *keystoredb.KeystorePiiDeletionLog) ports.ErasureRow {
+		out := ports.ErasureRow{ID: r.RequestID.Bytes, Revision: int(r.Revision)}
+		if request, err := erasureRequest(r); err == nil {
+			out.Digest, _ = request.Digest() // its members can always be encoded
+		}
+		return out
+	})
+}
+
 // ErasureJournal implements ports.KeyStoreAudit.
 func (e *ErasureRegister) ErasureJournal(ctx context.Context, tenantID string) ([]ports.ErasureJournalEntry, error) {
 	rows, err := e.queries.ListErasureJournal(ctx, e.pool, tenantID)
@@ -301,6 +313,9 @@ func (e *ErasureRegister) ErasureJournal(ctx context.Context, tenantID string) (
 			Requester: r.RequesterPerson, Approver: r.ApproverPerson,
 		}
 		copy(out.Scope[:], r.Scope)
+		if r.ApproverPerson != "" {
+			out.StoredAt = r.StoredAt.UTC()
+		}
 		return out
 	})
 }

@@ -55,6 +55,7 @@ type Run struct {
 
 	Checked    []CheckedData
 	EventTypes []RegistryData
+	Erasures   *ErasuresData // nil: not compared
 	// Current is the log that is being checked, Done the number of events checked so far. A node
 	// that does not run it counts whole logs only.
 	Current string
@@ -73,7 +74,7 @@ type Reader interface {
 	StreamStatus(ctx context.Context, p event.PartitionID, s event.StreamID) (ports.StreamStatus, error)
 }
 
-// Config is what a Service needs; all of it is required.
+// Config is what a Service needs; all but DataKeys is required.
 type Config struct {
 	Log    Log
 	Events Reader
@@ -82,11 +83,15 @@ type Config struct {
 	Check func(ctx context.Context, tenantID, code string, progress verify.Progress, options ...verify.Option) ([]verify.EntityReport, error)
 	// Registries verifies all registries of event types.
 	Registries func(ctx context.Context, options ...verify.Option) ([]verify.RegistryReport, error)
-	LogName    string // of the installation
-	Node       string // unique among the nodes
-	Clock      ports.Clock
-	IDs        ports.IDSource
-	Logger     *slog.Logger
+	// CompareErased compares the receipts of erasures with the key store, and returns what is
+	// wrong; compared is false where there are none.
+	CompareErased func(ctx context.Context) (finding string, compared bool, err error)
+	DataKeys      ports.DataKeys // open the keys of persons; nil: a request to open them is refused
+	LogName       string         // of the installation
+	Node          string         // unique among the nodes
+	Clock         ports.Clock
+	IDs           ports.IDSource
+	Logger        *slog.Logger
 }
 
 // Service runs verifications, one at a time on a node.
@@ -131,7 +136,8 @@ var node = event.Actor{Type: event.System, ID: "backbone", Name: "verification"}
 // Request asks for a run.
 type Request struct {
 	Logs        []ports.LegalEntity // in the order of the checks; at least one
-	WholeTenant bool                // Logs are all of the tenant; check the registries of event types too
+	WholeTenant bool                // Logs are all of the tenant; check the registries of event types and the receipts of erasures too
+	OpenKeys    bool                // open every key of a person
 	Heads       *verify.Heads       // that the logs must contain; nil: none
 }
 
@@ -139,9 +145,12 @@ type Request struct {
 //
 // Faults: verification.running (Conflict) if the tenant has a run; verification.busy (Unavailable)
 // if this node has one; verification.too_many (TooMany) after maxPerHour; verification.heads_foreign
-// (Invalid) for heads of other tenants only.
+// (Invalid) for heads of other tenants only; verification.keys_missing (FailedPrecondition).
 func (s *Service) Start(ctx context.Context, tenantID string, by event.Actor, r Request) (Run, error) {
-	j := &job{service: s, tenantID: tenantID, id: s.IDs.NewID(s.Clock.Now()), version: 1, whole: r.WholeTenant}
+	if r.OpenKeys && s.DataKeys == nil {
+		return Run{}, fault.New(fault.FailedPrecondition, "verification.keys_missing", "this node has no key service, so it cannot open keys; verify without open_keys").WithField("/open_keys")
+	}
+	j := &job{service: s, tenantID: tenantID, id: s.IDs.NewID(s.Clock.Now()), version: 1, whole: r.WholeTenant, openKeys: r.OpenKeys}
 	for _, le := range r.Logs {
 		j.codes = append(j.codes, le.Code)
 	}
@@ -239,7 +248,7 @@ func (s *Service) begin(ctx context.Context, j *job, by event.Actor, r Request) 
 	if err != nil {
 		return err
 	}
-	data := StartedData{LegalEntities: j.codes, WholeTenant: r.WholeTenant}
+	data := StartedData{LegalEntities: j.codes, WholeTenant: r.WholeTenant, OpenKeys: r.OpenKeys}
 	for _, h := range heads {
 		data.Events += uint64(h.Sequence)
 	}
@@ -435,7 +444,7 @@ func (r *Run) add(e *event.Recorded) error {
 	case Ended:
 		var ended EndedData
 		err = json.Unmarshal(data, &ended)
-		r.State, r.Findings, r.Code, r.EventTypes = State(ended.Outcome), ended.Findings, ended.Code, ended.EventTypes
+		r.State, r.Findings, r.Code, r.EventTypes, r.Erasures = State(ended.Outcome), ended.Findings, ended.Code, ended.EventTypes, ended.Erasures
 		r.EndedBy, r.EndedAt = e.ActorID, e.RecordedAt
 	}
 	return err

@@ -41,6 +41,8 @@ type fixture struct {
 	store  *memory.Database
 	log    *administration.Log
 	checks chan func(code string) verify.EntityReport // one is taken for each check
+	erased func() (finding string, compared bool, err error)
+	keys   ports.DataKeys
 }
 
 func newFixture(t *testing.T) *fixture {
@@ -77,6 +79,13 @@ func (f *fixture) node(t *testing.T, name string) *jobs.Service {
 				return nil, ctx.Err()
 			}
 		},
+		CompareErased: func(context.Context) (string, bool, error) {
+			if f.erased == nil {
+				return "", false, nil
+			}
+			return f.erased()
+		},
+		DataKeys: f.keys,
 		Registries: func(context.Context, ...verify.Option) ([]verify.RegistryReport, error) {
 			return []verify.RegistryReport{{Changes: 3, Head: 3, Checksum: strings.Repeat("a", 64)}, {Tenant: "acme", Changes: 1, Head: 1, Checksum: strings.Repeat("b", 64)}, {Tenant: "other"}}, nil
 		},
@@ -365,5 +374,50 @@ func TestService_StartThatFailsFreesTheNode(t *testing.T) {
 		s.Leases = leases
 		_, err = s.Start(t.Context(), "acme", auditor, logs("USMF"))
 		require.NoError(t, err)
+	})
+}
+
+// TestService_ComparesKeys keeps what a run says about the key store, as `backbone verify` does.
+func TestService_ComparesKeys(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		request := logs("_ADMIN")
+		request.OpenKeys = true
+		_, err := f.node(t, "without").Start(t.Context(), "acme", auditor, request)
+		require.Equal(t, "verification.keys_missing", fault.CodeOf(err))
+
+		f.keys = memory.NewDataKeys()
+		s := f.node(t, "here")
+		for _, c := range []struct {
+			finding string
+			err     error
+			state   jobs.State
+			want    *jobs.ErasuresData
+		}{
+			{"", nil, jobs.Sound, &jobs.ErasuresData{}},
+			{"a destroyed key is back", nil, jobs.Tampered, &jobs.ErasuresData{Finding: "a destroyed key is back"}},
+			{"", fault.New(fault.Unavailable, "pii.receipts_behind", "the folder cannot be read"), jobs.Failed, nil},
+		} {
+			f.erased = func() (string, bool, error) { return c.finding, c.err == nil, c.err }
+			r, err := s.Start(t.Context(), "acme", auditor, request)
+			require.NoError(t, err)
+			require.True(t, r.Started.OpenKeys)
+			f.checks <- func(code string) verify.EntityReport {
+				checked := report(code)
+				checked.UnboundNumbers, checked.UnboundRequests, checked.Policy = 3, 4, &verify.Policy{SHA256: "ab", Release: "1.0", InForce: true}
+				return checked
+			}
+			ended := end(t, s, r.ID)
+			require.Equal(t, c.state, ended.State)
+			require.Equal(t, c.want, ended.Erasures)
+			require.EqualValues(t, 3, ended.Checked[0].UnboundNumbers)
+			require.EqualValues(t, 4, ended.Checked[0].UnboundRequests)
+			require.Equal(t, &verify.Policy{SHA256: "ab", Release: "1.0", InForce: true}, ended.Checked[0].Policy)
+		}
+		r, err := s.Start(t.Context(), "acme", auditor, jobs.Request{Logs: logs("DEMF").Logs})
+		require.NoError(t, err)
+		f.checks <- report
+		require.Nil(t, end(t, s, r.ID).Erasures, "the receipts are of all legal entities")
 	})
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 )
@@ -24,9 +25,10 @@ func streamOf(id event.ID) event.StreamID {
 
 // StartedData is the data of Started.
 type StartedData struct {
-	LegalEntities []string `json:"legal_entities"` // in the order in which they are checked
-	Events        uint64   `json:"events"`         // in their logs at the start
-	WholeTenant   bool     `json:"whole_tenant"`   // also the event types of the tenant
+	LegalEntities []string `json:"legal_entities"`      // in the order in which they are checked
+	Events        uint64   `json:"events"`              // in their logs at the start
+	WholeTenant   bool     `json:"whole_tenant"`        // also the event types of the tenant, and the receipts of erasures
+	OpenKeys      bool     `json:"open_keys,omitempty"` // every key of a person is opened
 	// ReferenceSHA256 is the digest of the heads that the log is compared with; "": none.
 	ReferenceSHA256 string `json:"reference_sha256,omitempty"`
 }
@@ -42,6 +44,9 @@ type CheckedData struct {
 	Redactions        int               `json:"redactions"`
 	Erasures          int               `json:"erasures"`
 	UnboundIntents    uint64            `json:"unbound_intents"`
+	UnboundNumbers    uint64            `json:"unbound_numbers"`
+	UnboundRequests   uint64            `json:"unbound_requests"`
+	Policy            *verify.Policy    `json:"policy,omitempty"` // of an administrative log
 	Findings          []Finding         `json:"findings"`
 	Suppressed        int               `json:"suppressed_findings"`
 }
@@ -60,6 +65,13 @@ type EndedData struct {
 	Findings   int            `json:"findings"`
 	Code       string         `json:"code,omitempty"` // of the fault that ended a failed one
 	EventTypes []RegistryData `json:"event_types"`
+	Erasures   *ErasuresData  `json:"erasures,omitempty"` // nil: not compared
+}
+
+// ErasuresData is the result of comparing the receipts of erasures in the export folder, and the
+// keys that they name, with the key store.
+type ErasuresData struct {
+	Finding string `json:"finding,omitempty"` // what is wrong; "": nothing
 }
 
 // RegistryData is the result for one registry of event types.
@@ -117,7 +129,8 @@ const startedSchema = `{
   "properties": {
     "legal_entities": {"type": "array", "items": {"type": "string", "maxLength": 32}, "description": "_ADMIN is the administrative log"},
     "events": {"type": "integer", "minimum": 0, "description": "in these logs at the start"},
-    "whole_tenant": {"type": "boolean", "description": "also the event types of the tenant"},
+    "whole_tenant": {"type": "boolean", "description": "also the event types of the tenant, and the receipts of erasures"},
+    "open_keys": {"type": "boolean", "description": "every key of a person is opened"},
     "reference_sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "digest of the heads that the logs are compared with"}
   }
 }`
@@ -153,6 +166,19 @@ const checkedSchema = `{
     "redactions": {"type": "integer", "minimum": 0},
     "erasures": {"type": "integer", "minimum": 0},
     "unbound_intents": {"type": "integer", "minimum": 0, "description": "from before events bound them; the number never grows"},
+    "unbound_numbers": {"type": "integer", "minimum": 0, "description": "of series, from before events said which they took; the number never grows"},
+    "unbound_requests": {"type": "integer", "minimum": 0, "description": "idempotency keys from before events bound them; they expire"},
+    "policy": {
+      "type": "object",
+      "additionalProperties": false,
+      "required": ["sha256", "release", "in_force"],
+      "description": "the policies that a node recorded last in an administrative log",
+      "properties": {
+        "sha256": {"type": "string", "maxLength": 64},
+        "release": {"type": "string", "maxLength": 200},
+        "in_force": {"type": "boolean", "description": "the node that verified decides by them"}
+      }
+    },
     ` + findingsSchema + `
   }
 }`
@@ -165,6 +191,12 @@ const endedSchema = `{
     "outcome": {"enum": ["sound", "tampered", "failed", "cancelled", "interrupted"]},
     "findings": {"type": "integer", "minimum": 0},
     "code": {"type": "string", "maxLength": 100, "description": "of the fault that ended a failed one"},
+    "erasures": {
+      "type": "object",
+      "additionalProperties": false,
+      "description": "the comparison of the receipts of erasures with the key store; absent: not compared",
+      "properties": {"finding": {"type": "string", "maxLength": 1000, "description": "absent: nothing is wrong"}}
+    },
     "event_types": {
       "type": "array",
       "maxItems": 2,

@@ -22,6 +22,7 @@ type job struct {
 	id       event.ID
 	codes    []string
 	whole    bool
+	openKeys bool
 	heads    *verify.Heads      // nil: none
 	log      ports.LegalEntity  // the administrative log
 	ctx      context.Context    // ends when the run must stop
@@ -118,10 +119,16 @@ func (j *job) check() EndedData {
 	if j.heads != nil {
 		options = append(options, verify.Against(*j.heads))
 	}
+	if j.openKeys {
+		options = append(options, verify.OpenKeys(j.service.DataKeys))
+	}
 	ended := EndedData{Outcome: string(Sound), EventTypes: []RegistryData{}}
 	err := j.checkLogs(options)
 	if err == nil && j.whole {
 		ended.EventTypes, err = j.checkEventTypes(options)
+	}
+	if err == nil && j.whole {
+		ended.Erasures, err = j.compareErased()
 	}
 	ended.Findings = j.findings
 	switch {
@@ -167,7 +174,8 @@ func (j *job) recordLog(r *verify.EntityReport) error {
 	}
 	if err := j.record(j.ctx, Checked, CheckedData{
 		LegalEntity: r.LegalEntity, Partition: r.Partition, Events: r.Events, Head: min(r.Head, maxNumber), Checksum: r.Checksum, ReferenceSequence: r.Reference,
-		Redactions: len(r.Redactions), Erasures: len(r.Erasures), UnboundIntents: r.UnboundIntents, Findings: findings(r.Findings), Suppressed: r.Suppressed,
+		Redactions: len(r.Redactions), Erasures: len(r.Erasures), UnboundIntents: r.UnboundIntents, UnboundNumbers: r.UnboundNumbers, UnboundRequests: r.UnboundRequests,
+		Policy: r.Policy, Findings: findings(r.Findings), Suppressed: r.Suppressed,
 	}); err != nil {
 		return err
 	}
@@ -190,6 +198,18 @@ func (j *job) checkEventTypes(options []verify.Option) ([]RegistryData, error) {
 		})
 	}
 	return out, err
+}
+
+// compareErased compares the receipts of erasures, nil if the node has none.
+func (j *job) compareErased() (*ErasuresData, error) {
+	finding, compared, err := j.service.CompareErased(j.ctx)
+	if err != nil || !compared {
+		return nil, err
+	}
+	if finding != "" {
+		j.found(&verify.FindingList{Suppressed: 1})
+	}
+	return &ErasuresData{Finding: finding}, nil
 }
 
 func (j *job) found(l *verify.FindingList) {

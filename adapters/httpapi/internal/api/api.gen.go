@@ -2506,6 +2506,9 @@ type Verification struct {
 	// EndedBy `backbone` unless a person cancelled it.
 	EndedBy string `json:"ended_by,omitempty,omitzero"`
 
+	// Erasures The comparison of the receipts of erasures in the export folder, and of the keys that they name, with the key store. Absent if it was not made.
+	Erasures VerificationErasures `json:"erasures,omitempty,omitzero"`
+
 	// Error Code of the fault that ended a failed one.
 	Error string `json:"error,omitempty,omitzero"`
 
@@ -2527,6 +2530,9 @@ type Verification struct {
 	// LegalEntities Those that are checked, in this order.
 	LegalEntities []string `json:"legal_entities"`
 
+	// OpenKeys Every key of a person is opened.
+	OpenKeys bool `json:"open_keys,omitempty,omitzero"`
+
 	// Results One for each log that was checked.
 	Results   []VerificationResult `json:"results,omitempty,omitzero"`
 	StartedAt string               `json:"started_at"`
@@ -2536,8 +2542,15 @@ type Verification struct {
 	// read. `interrupted`: the server that ran it stopped. Findings of a run that did not reach its end stay findings.
 	Status string `json:"status"`
 
-	// WholeTenant Also the event types.
+	// WholeTenant Also the event types, and the receipts of erasures.
 	WholeTenant bool `json:"whole_tenant"`
+}
+
+// VerificationErasures The comparison of the receipts of erasures in the export folder, and of the keys that they name, with the key store. Absent if it was not made.
+type VerificationErasures struct {
+	// Finding What is wrong; absent if nothing is. It counts as one of the findings.
+	Finding string `json:"finding,omitempty,omitzero"`
+	Sound   bool   `json:"sound"`
 }
 
 // VerificationEventTypes defines model for VerificationEventTypes.
@@ -2584,6 +2597,14 @@ type VerificationList struct {
 	Verifications []Verification `json:"verifications"`
 }
 
+// VerificationPolicy The policies that a node recorded last in the administrative log. Others than those of the server are no damage; nodes of two releases run during an upgrade.
+type VerificationPolicy struct {
+	// InForce The server that verified decides by them.
+	InForce bool   `json:"in_force"`
+	Release string `json:"release"`
+	Sha256  string `json:"sha256"`
+}
+
 // VerificationRegistryHead defines model for VerificationRegistryHead.
 type VerificationRegistryHead struct {
 	Change   int64  `json:"change"`
@@ -2601,6 +2622,9 @@ type VerificationRequest struct {
 
 	// LegalEntities Only these; `_ADMIN` is the administrative log. Without them all that you may see.
 	LegalEntities []string `json:"legal_entities,omitempty,omitzero"`
+
+	// OpenKeys Open every key of a person with the key service, a call for each, and compare it with a value that it sealed. No value is opened.
+	OpenKeys bool `json:"open_keys,omitempty,omitzero"`
 }
 
 // VerificationResult defines model for VerificationResult.
@@ -2618,6 +2642,9 @@ type VerificationResult struct {
 	LegalEntity  string `json:"legal_entity"`
 	PartitionID  int64  `json:"partition_id"`
 
+	// Policy The policies that a node recorded last in the administrative log. Others than those of the server are no damage; nodes of two releases run during an upgrade.
+	Policy VerificationPolicy `json:"policy,omitempty,omitzero"`
+
 	// Redactions Authorised ones.
 	Redactions int `json:"redactions"`
 
@@ -2629,6 +2656,12 @@ type VerificationResult struct {
 
 	// UnboundIntents From before events bound them; the number never grows.
 	UnboundIntents string `json:"unbound_intents"`
+
+	// UnboundNumbers Of series, from before events said which they took; the number never grows.
+	UnboundNumbers string `json:"unbound_numbers"`
+
+	// UnboundRequests Idempotency keys from before events bound them; they expire.
+	UnboundRequests string `json:"unbound_requests"`
 }
 
 // Violation One finding.

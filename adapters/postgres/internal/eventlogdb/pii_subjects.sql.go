@@ -212,3 +212,41 @@ func (q *Queries) ListPersonalIntents(ctx context.Context, db DBTX, arg *ListPer
 	}
 	return items, nil
 }
+
+const ListPersonalKeys = `-- name: ListPersonalKeys :many
+SELECT r.subject_id, r.class, coalesce(min(r.sequence), 0)::bigint AS first
+FROM (
+    SELECT e.subject_id, e.class, e.sequence FROM backbone.event_pii_subjects e WHERE e.partition_id = $1
+    UNION ALL
+    SELECT i.subject_id, i.class, NULL FROM backbone.intent_pii_subjects i WHERE i.partition_id = $1
+) AS r
+GROUP BY r.subject_id, r.class
+ORDER BY r.subject_id, r.class
+`
+
+type ListPersonalKeysRow struct {
+	SubjectID string
+	Class     int16
+	First     int64
+}
+
+// The keys that values of a partition are sealed with, with the first event of each; 0: intents only.
+func (q *Queries) ListPersonalKeys(ctx context.Context, db DBTX, partitionID int32) ([]ListPersonalKeysRow, error) {
+	rows, err := db.Query(ctx, ListPersonalKeys, partitionID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListPersonalKeysRow
+	for rows.Next() {
+		var i ListPersonalKeysRow
+		if err := rows.Scan(&i.SubjectID, &i.Class, &i.First); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}

@@ -7,6 +7,7 @@ package keystoredb
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 )
@@ -85,8 +86,8 @@ func (q *Queries) ListContradictions(ctx context.Context, db DBTX, arg *ListCont
 
 const listErasureJournal = `-- name: ListErasureJournal :many
 SELECT r.request_id::uuid AS request_id, r.revision::int AS revision, coalesce(r.state, '')::text AS state, coalesce(r.person, '')::text AS person,
-       coalesce(r.requester_person, '')::text AS requester_person, coalesce(r.approver_person, '')::text AS approver_person, r.scope::bytea AS scope
-FROM keystore.erasure_journal($1::text) AS r (request_id, revision, state, person, requester_person, approver_person, scope)
+       coalesce(r.requester_person, '')::text AS requester_person, coalesce(r.approver_person, '')::text AS approver_person, r.scope::bytea AS scope, coalesce(r.stored_at, 'epoch')::timestamptz AS stored_at
+FROM keystore.erasure_journal($1::text) AS r (request_id, revision, state, person, requester_person, approver_person, scope, stored_at)
 `
 
 type ListErasureJournalRow struct {
@@ -97,6 +98,7 @@ type ListErasureJournalRow struct {
 	RequesterPerson string
 	ApproverPerson  string
 	Scope           []byte
+	StoredAt        time.Time
 }
 
 func (q *Queries) ListErasureJournal(ctx context.Context, db DBTX, tenantID string) ([]ListErasureJournalRow, error) {
@@ -116,6 +118,7 @@ func (q *Queries) ListErasureJournal(ctx context.Context, db DBTX, tenantID stri
 			&i.RequesterPerson,
 			&i.ApproverPerson,
 			&i.Scope,
+			&i.StoredAt,
 		); err != nil {
 			return nil, err
 		}

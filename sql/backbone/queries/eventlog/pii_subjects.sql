@@ -52,3 +52,14 @@ FROM backbone.intent_pii_subjects x
 WHERE x.partition_id = @partition_id AND x.subject_id = @subject_id AND x.intent_id > @after::uuid
 ORDER BY x.intent_id
 LIMIT @page_size::int;
+
+-- The keys that values of a partition are sealed with, with the first event of each; 0: intents only.
+-- name: ListPersonalKeys :many
+SELECT r.subject_id, r.class, coalesce(min(r.sequence), 0)::bigint AS first
+FROM (
+    SELECT e.subject_id, e.class, e.sequence FROM backbone.event_pii_subjects e WHERE e.partition_id = @partition_id
+    UNION ALL
+    SELECT i.subject_id, i.class, NULL FROM backbone.intent_pii_subjects i WHERE i.partition_id = @partition_id
+) AS r
+GROUP BY r.subject_id, r.class
+ORDER BY r.subject_id, r.class;
