@@ -190,7 +190,11 @@ func TestTampering(t *testing.T) {
 			}
 			t.Run(a.name, func(t *testing.T) {
 				i.t = t
-				require.EqualValues(t, 1, i.exec(a.statement), "the attack needs a row: %s", a.statement)
+				if a.verdict.effect == healed { // the node may just store the row again
+					testkit.Eventually(t, time.Minute, func() bool { return i.exec(a.statement) == 1 })
+				} else {
+					require.EqualValues(t, 1, i.exec(a.statement), "the attack needs a row: %s", a.statement)
+				}
 				defer func() {
 					i.t = t
 					// The node may just store a snapshot.
