@@ -71,7 +71,7 @@ func (s *Service) Change(ctx context.Context, c Creation, switching bool) (Chang
 	if err != nil {
 		return out, err
 	}
-	if err := s.config.Decisions.Define(ctx, c.Definition.TenantID, record, next.Version, wanted, c.By); err != nil {
+	if err := s.config.Decisions.Define(ctx, c.Definition.TenantID, record, next, c.By); err != nil {
 		if fault.CodeOf(err) == projection.CodeChanged {
 			err = projection.BeingChanged(c.Name)
 		}

@@ -159,7 +159,7 @@ func (s *Service) Create(ctx context.Context, c Creation) (projection.Projection
 	if err != nil {
 		return none, trial, err
 	}
-	if err := s.config.Decisions.Define(ctx, c.Definition.TenantID, record, p.Version, p.Definition, c.By); err != nil {
+	if err := s.config.Decisions.Define(ctx, c.Definition.TenantID, record, p, c.By); err != nil {
 		if fault.CodeOf(err) == projection.CodeChanged {
 			err = s.createConflict(ctx, c)
 		}
@@ -333,9 +333,20 @@ func (s *Service) restore(ctx context.Context, tenantID string, r ports.Projecti
 	}
 	d.TenantID = tenantID
 	p, err := s.newVersion(ctx, Creation{Name: r.Name, Definition: d, By: "recovery"})
-	if err == nil {
-		_, err = s.config.Register.AddProjection(ctx, p)
+	if err != nil {
+		return err
 	}
+	active := r.Versions.Active()
+	if active.Version > 0 {
+		p.Status, p.Settings = active.Status, active.Settings
+	}
+	if p.Decided() != active { // all its versions are gone
+		r.Versions = nil
+		if err := s.config.Decisions.Define(ctx, tenantID, r, p, ""); err != nil {
+			return err
+		}
+	}
+	_, err = s.config.Register.AddProjection(ctx, p)
 	return err
 }
 
