@@ -77,6 +77,7 @@ type projectionReader interface {
 }
 
 type subscriptionReader interface {
+	ports.FormerDecisions
 	Subscriptions(ctx context.Context, tenantID string) ([]subscription.Subscription, error)
 }
 

@@ -21,6 +21,7 @@ type Store interface {
 	ports.AccessReader
 	ports.LegalEntities
 	ports.Installations
+	ports.FormerDecisions
 	// RegistryRecord reads one registry of event types as it is stored.
 	RegistryRecord(ctx context.Context, tenantID string) (ports.RegistryRecord, error)
 	// EventTypeNumbers returns the numbers of the types that have one.

@@ -38,6 +38,7 @@ type tamperedLog struct {
 	*memory.Registry
 	*memory.AccessLog
 	*memory.ProjectionVersions
+	former formerRows
 	clock  *testkit.Clock
 	ids    *system.IDs
 	tamper func(p event.PartitionID, events []event.Recorded) []event.Recorded // of a whole partition
@@ -62,6 +63,11 @@ func newVault() *tamperedLog {
 	v := vaultOn(memory.New(memory.Config{LogName: logName, Clock: clock}))
 	v.clock, v.ids = clock, system.NewIDs()
 	return v
+}
+
+// FormerDecisions implements ports.FormerDecisions.
+func (v *tamperedLog) FormerDecisions(ctx context.Context, tenantID string, after ports.ParkedDecision, limit int) ([]ports.ParkedDecision, error) {
+	return v.former.FormerDecisions(ctx, tenantID, after, limit)
 }
 
 func vaultOn(d *memory.Database) *tamperedLog {

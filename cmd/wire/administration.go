@@ -35,6 +35,7 @@ func (a *App) composeAdministration(ctx context.Context, clock ports.Clock, poli
 		Adoptions: []administration.Adoption{
 			administration.AdoptWebhooks(a.Store.Webhooks.FormerHosts, formerWebhooks(a.Store)),
 			administration.AdoptSubscriptions(a.Store.Subscriptions.Subscriptions),
+			administration.AdoptMessageDecisions(a.Store.Subscriptions),
 			administration.AdoptProjections(a.Store.ProjectionVersions.ListProjections),
 		},
 	})
