@@ -62,6 +62,7 @@ type ProjectionDecision struct {
 	Version   int
 	Partition event.PartitionID // 0: all that the version reads
 	Operation projection.Action // of ProjectionOperated
+	Sequence  event.Sequence    // that is skipped
 	Settings  *projection.Settings
 	Force     bool                       // activated although it lacked events
 	Reason    string                     // no personal data

@@ -73,6 +73,7 @@ type Chains struct {
 }
 
 type projectionReader interface {
+	ports.DeadLetters
 	ListProjections(ctx context.Context) ([]projection.Projection, error)
 }
 

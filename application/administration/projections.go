@@ -55,6 +55,7 @@ type projectionData struct {
 	Definition json.RawMessage            `json:"definition,omitempty"`
 	Partition  event.PartitionID          `json:"partition_id,omitempty"`
 	Operation  projection.Action          `json:"operation,omitempty"`
+	Sequence   event.Sequence             `json:"sequence,omitempty,string"` // that is skipped
 	Settings   *projection.Settings       `json:"settings,omitempty"`
 	Force      bool                       `json:"forced,omitempty"`
 	Reason     string                     `json:"reason,omitempty"`
@@ -75,7 +76,7 @@ func projectionRecordOf(e *event.Recorded) (r ports.ProjectionRecord, err error)
 	r = ports.ProjectionRecord{Name: data.Name, Version: e.StreamVersion, Definition: data.Definition, Removed: e.Type == ProjectionRemoved, Versions: data.Versions}
 	if action := ports.ProjectionAction(strings.TrimPrefix(e.Type, projectionStream+".")); e.Type != ProjectionDefined && !r.Removed {
 		r.Latest = ports.ProjectionDecision{
-			Action: action, Version: data.Version, Partition: data.Partition, Operation: data.Operation, Settings: data.Settings, Force: data.Force, Reason: data.Reason,
+			Action: action, Version: data.Version, Partition: data.Partition, Operation: data.Operation, Sequence: data.Sequence, Settings: data.Settings, Force: data.Force, Reason: data.Reason,
 		}
 	}
 	return r, err
@@ -114,7 +115,7 @@ func (p *Projections) Define(ctx context.Context, tenantID string, before ports.
 // Decide implements ports.ProjectionDecisions.
 func (p *Projections) Decide(ctx context.Context, tenantID string, before ports.ProjectionRecord, d ports.ProjectionDecision) error {
 	return p.record(ctx, tenantID, before, d.By, draft(projectionStream+"."+string(d.Action), projectionStreamOf(before.Name), projectionData{
-		Name: before.Name, Version: d.Version, Definition: before.Definition, Partition: d.Partition, Operation: d.Operation, Settings: d.Settings, Force: d.Force, Reason: d.Reason,
+		Name: before.Name, Version: d.Version, Definition: before.Definition, Partition: d.Partition, Operation: d.Operation, Sequence: d.Sequence, Settings: d.Settings, Force: d.Force, Reason: d.Reason,
 		Versions: d.Versions,
 	}))
 }
@@ -160,7 +161,56 @@ func AdoptProjections(rows func(ctx context.Context) ([]projection.Projection, e
 	}}
 }
 
+// ProjectionSkipsAdopted has events that persons had projections skip before there were events of that.
+const ProjectionSkipsAdopted = "backbone.projection.skips_adopted"
+
+const (
+	skipsStream = "backbone.projection_skips" // by number
+	eventSkips  = 100                         // that one event names
+)
+
+type adoptedSkip struct {
+	Projection string            `json:"projection"`
+	Partition  event.PartitionID `json:"partition_id"`
+	Sequence   event.Sequence    `json:"sequence,string"`
+	By         string            `json:"skipped_by"`
+	Reason     string            `json:"reason,omitempty"`
+}
+
+type adoptedSkips struct {
+	Skips []adoptedSkip `json:"skips"`
+}
+
+// AdoptSkips takes over the events that persons had projections skip in an earlier release.
+func AdoptSkips(letters ports.DeadLetters, entities ports.LegalEntities) Adoption {
+	return Adoption{Concern: "projection_skips", Drafts: func(ctx context.Context, tenantID string) (drafts []event.Draft, _ error) {
+		all, err := entities.LegalEntities(ctx, tenantID)
+		if err != nil || len(all) == 0 {
+			return nil, err
+		}
+		query := ports.DeadLetterQuery{Kind: ports.LetterOfProjection, Statuses: []string{ports.LetterSkipped}, Limit: eventSkips}
+		for _, le := range all {
+			query.Partitions = append(query.Partitions, le.Partition)
+		}
+		for {
+			page, err := letters.ListDeadLetters(ctx, query)
+			if err != nil || len(page) == 0 {
+				return drafts, err
+			}
+			var data adoptedSkips
+			for _, l := range page {
+				_, name, _ := projection.SplitName(l.Name)
+				data.Skips = append(data.Skips, adoptedSkip{name, l.Partition, l.Sequence, l.SettledBy, l.Reason})
+			}
+			drafts = append(drafts, draft(ProjectionSkipsAdopted, event.StreamID{Type: skipsStream, ID: strconv.Itoa(len(drafts) + 1)}, data))
+			query.After = &page[len(page)-1]
+		}
+	}}
+}
+
 func registerProjections(r *module.Registrar) {
+	r.EventType(builtin(ProjectionSkipsAdopted, "Events that persons had projections skip in an earlier release.", skipsSchema,
+		`{"skips":[{"projection":"open-items","partition_id":4711,"sequence":"42","skipped_by":"p-0002","reason":"a test event of the migration"}]}`))
 	const digest = "123cf7f2916be9c7bb1af0da600e90662cf4758e52b2243bf6d006753955487c"
 	settings, _ := json.Marshal(projection.DefaultSettings())
 	version := func(n int, role, more string) string {
@@ -177,7 +227,7 @@ func registerProjections(r *module.Registrar) {
 			`"version":3,` + definition + `"versions":[` + version(2, "retained", "") + `,` + version(3, "active", "") + `]`},
 		{ProjectionVersionDropped, "A version of a projection that readers do not see was dropped.", `"version":2,` + definition + `"versions":[` + version(3, "active", "") + `]`},
 		{ProjectionOperated, "A person started, paused, resumed, stopped or reset a projection, or had it try or skip an event that it is halted at.",
-			`"version":1,"operation":"skip","partition_id":4711,"reason":"a test event of the migration"`},
+			`"version":1,"operation":"skip","partition_id":4711,"sequence":"42","reason":"a test event of the migration"`},
 		{ProjectionConfigured, "The settings of a projection were replaced.", `"version":1,"settings":` + string(settings)},
 	} {
 		example := `{"projection":"open-items"}`
@@ -198,6 +248,7 @@ const projectionSchema = `{
     "definition": {"type": "object", "description": "of a custom projection, the newest: filter, key and fold"},
     "partition_id": {"type": "integer", "minimum": 1, "description": "of the legal entity; absent: all"},
     "operation": {"enum": ["start", "pause", "resume", "stop", "reset", "fix", "skip"]},
+    "sequence": {"type": "string", "pattern": "^[0-9]{1,19}$", "description": "of the event that is skipped"},
     "settings": {"type": "object", "description": "how it is run"},
     "forced": {"type": "boolean", "description": "although the version lacked events"},
     "reason": {"type": "string", "maxLength": 1000, "description": "no personal data"},
@@ -217,6 +268,31 @@ const projectionSchema = `{
           "status": {"enum": ["running", "paused", "stopped"]},
           "settings": {"type": "object", "description": "how it is run"},
           "definition_sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$"}
+        }
+      }
+    }
+  }
+}`
+
+const skipsSchema = `{
+  "type": "object",
+  "additionalProperties": false,
+  "required": ["skips"],
+  "properties": {
+    "skips": {
+      "type": "array",
+      "minItems": 1,
+      "maxItems": 100,
+      "items": {
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["projection", "partition_id", "sequence", "skipped_by"],
+        "properties": {
+          "projection": {"type": "string", "minLength": 1, "maxLength": 200},
+          "partition_id": {"type": "integer", "minimum": 1},
+          "sequence": {"type": "string", "pattern": "^[0-9]{1,19}$"},
+          "skipped_by": {"type": "string", "maxLength": 512, "description": "pseudonymous id of the person"},
+          "reason": {"type": "string", "maxLength": 1000, "description": "no personal data"}
         }
       }
     }

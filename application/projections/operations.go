@@ -219,9 +219,24 @@ func (o *Operations) Do(ctx context.Context, c Command) error {
 	return o.setStatus(ctx, p.Name, p.Version, next, c)
 }
 
+// maxWaitingLetters is more than a projection has versions that are halted in one partition, at one
+// event each.
+const maxWaitingLetters = 1000
+
 // decideOperation records an action on a version.
 func (o *Operations) decideOperation(ctx context.Context, c Command, p projection.Projection) error {
 	d := ports.ProjectionDecision{Action: ports.ProjectionOperated, Version: p.Version, Partition: c.Partition, Operation: c.Action, Reason: c.Reason}
+	if c.Action == projection.Skip {
+		letters, err := o.config.Letters.ListDeadLetters(ctx, ports.DeadLetterQuery{
+			Kind: ports.LetterOfProjection, Name: p.Name, Partitions: []event.PartitionID{c.Partition}, Statuses: []string{ports.LetterWaiting}, Limit: maxWaitingLetters,
+		})
+		if err != nil {
+			return err
+		}
+		if i := slices.IndexFunc(letters, func(l ports.DeadLetter) bool { return l.Version == p.Version }); i >= 0 {
+			d.Sequence = letters[i].Sequence
+		}
+	}
 	return decide(ctx, o.config.Decisions, c.Decider, p.Name, d, func(all projection.DecidedVersions) projection.DecidedVersions {
 		v := decided(all, p)
 		if next, err := p.Status.After(c.Action); err == nil {

@@ -36,7 +36,7 @@ type recordedProjection struct {
 type projections map[string]recordedProjection
 
 func (p projections) note(c *chain, e *event.Recorded) {
-	if !strings.HasPrefix(e.Type, projectionEvents) {
+	if !strings.HasPrefix(e.Type, projectionEvents) || e.Type == skipsAdopted {
 		return
 	}
 	recorded := recordedProjection{sequence: e.Sequence}

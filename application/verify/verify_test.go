@@ -53,6 +53,7 @@ type tamperedLog struct {
 	requests   []ports.RequestKey
 	series     []ports.NumberSeries
 	readers    []ports.LogReader
+	damage     []ports.DeliveryDamage
 	unlisted   []event.PartitionID
 	hidden     int // events that reading in order does not come across
 	kept       int // of streams that nothing else shows
@@ -185,7 +186,7 @@ func (v *tamperedLog) RegistryRecord(_ context.Context, tenantID string) (ports.
 func (v *tamperedLog) EventTypeNumbers(context.Context, []string) (map[string]ports.EventTypeName, error) {
 	numbers := map[string]ports.EventTypeName{}
 	for i := range v.types {
-		numbers[v.types[i].Type] = ports.EventTypeName{Number: v.types[i].Number}
+		numbers[v.types[i].Type] = ports.EventTypeName{Number: v.types[i].Number, IsShared: true}
 	}
 	return numbers, nil
 }
@@ -226,6 +227,10 @@ func (v *tamperedLog) NumberSeries(context.Context, event.PartitionID) ([]ports.
 
 func (v *tamperedLog) Readers(context.Context, event.PartitionID) ([]ports.LogReader, error) {
 	return v.readers, nil
+}
+
+func (v *tamperedLog) DeliveryDamage(context.Context, event.PartitionID, int) ([]ports.DeliveryDamage, error) {
+	return v.damage, nil
 }
 
 func (v *tamperedLog) UnlistedPartitions(context.Context) ([]event.PartitionID, error) {

@@ -191,6 +191,10 @@ func TestTampering(t *testing.T) {
 					i.exec("DELETE FROM " + v.name)
 					i.exec("INSERT INTO " + v.name + " SELECT * FROM " + saved)
 				}()
+				if a.verdict.effect == compared && v.name == "backbone.projections" {
+					require.False(t, i.comparesEqual(a.verdict.projection), a.statement)
+					return
+				}
 				if a.verdict.effect == compared {
 					require.NotEqual(t, "0", i.differences(a.verdict.projection), a.statement)
 					return
@@ -275,4 +279,21 @@ func (i *installation) differences(projection string) string {
 		return len(comparison.NotCompared) == 0
 	})
 	return comparison.Rows
+}
+
+// comparesEqual reports whether the active version of a projection is the same as the one that was
+// rebuilt, in all legal entities: a version that is not there, not where the log is, or of one legal
+// entity alone is not.
+func (i *installation) comparesEqual(projection string) bool {
+	i.t.Helper()
+	var comparison struct {
+		Rows        string   `json:"rows"`
+		NotCompared []string `json:"not_compared"`
+		OnlyLeft    []string `json:"only_left"`
+		OnlyRight   []string `json:"only_right"`
+	}
+	if status := i.request("operator", http.MethodPost, "/api/admin/projections/"+projection+"/compare", object{}, &comparison); status >= 300 {
+		return false
+	}
+	return comparison.Rows == "0" && len(comparison.NotCompared)+len(comparison.OnlyLeft)+len(comparison.OnlyRight) == 0
 }
