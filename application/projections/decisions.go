@@ -40,9 +40,27 @@ func decide(ctx context.Context, decisions ports.ProjectionDecisions, who Decide
 		if !before.Exists() {
 			return fault.New(fault.FailedPrecondition, "projection.unrecorded", "no event created this projection; have `backbone verify` run, delete it, and create it again")
 		}
+		if _, taken := before.Versions.Find(d.Version); taken && d.Action == ports.ProjectionRebuildStarted { // another caller was faster
+			return projection.Rebuilding(fullName)
+		}
 		d.Versions = change(before.Versions)
 	}
 	return decisions.Decide(ctx, tenant, before, d)
+}
+
+// numberAfter numbers a new version of a custom projection after those that were recorded: a crash may
+// have left one without a row, and another caller may be about to add it.
+func numberAfter(ctx context.Context, decisions ports.ProjectionDecisions, p *projection.Projection) error {
+	tenant, name, isCustom := projection.SplitName(p.Name)
+	if decisions == nil || !isCustom {
+		return nil
+	}
+	record, err := decisions.Projection(ctx, tenant, name)
+	if err == nil {
+		p.Version = max(p.Version, record.Versions.Next())
+		p.Code = p.Version
+	}
+	return err
 }
 
 // decided is the recorded version of p, or what p is if nothing was decided about it yet.

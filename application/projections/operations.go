@@ -348,9 +348,16 @@ func (o *Operations) Configure(ctx context.Context, name string, s projection.Se
 	if err != nil {
 		return err
 	}
-	p.Settings, p.ChangedBy = s, by.By
-	_, err = o.config.Register.ChangeProjection(ctx, p)
-	o.config.Wake()
+	defer o.config.Wake()
+	for range changeTries { // a node may change the version
+		if p, err = o.find(ctx, name, p.Version); err != nil {
+			return err
+		}
+		p.Settings, p.ChangedBy = s, by.By
+		if _, err = o.config.Register.ChangeProjection(ctx, p); err == nil || fault.KindOf(err) != fault.Conflict {
+			return err
+		}
+	}
 	return err
 }
 

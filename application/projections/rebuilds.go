@@ -157,6 +157,9 @@ func (r *Rebuilds) Start(ctx context.Context, o Order, selfSwitching bool) (Rebu
 	if err != nil {
 		return Rebuild{}, err
 	}
+	if err := numberAfter(ctx, r.config.Decisions, &p); err != nil {
+		return Rebuild{}, err
+	}
 	if tables, _ := r.tables(p); len(tables) == 0 {
 		return Rebuild{}, fault.New(fault.FailedPrecondition, "projection.rebuild_unsupported", "projection %s does not say which tables it writes; reset it instead", o.Name)
 	}

@@ -98,7 +98,7 @@ func (r recordedProjection) differs(row projection.Projection) string {
 	}
 	want, known := r.Versions.Find(row.Version)
 	switch {
-	case !known && got.Role == projection.Retained && got.Scope != 0: // it took the rows that another one replaced in a legal entity
+	case got.Role == projection.Retained && got.Scope != 0 && (!known || want.Role == projection.Building): // it took the rows that another one replaced in a legal entity
 		return ""
 	case !known:
 		return "was never recorded, or was dropped"

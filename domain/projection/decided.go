@@ -59,6 +59,15 @@ func (d DecidedVersions) Active() DecidedVersion {
 	return d[i]
 }
 
+// Next is the number after the highest; 1 if there is no version.
+func (d DecidedVersions) Next() int {
+	next := 1
+	for _, v := range d {
+		next = max(next, v.Version+1)
+	}
+	return next
+}
+
 // With adds a version or replaces it.
 func (d DecidedVersions) With(v DecidedVersion) DecidedVersions {
 	out := append(d.Without(v.Version), v)

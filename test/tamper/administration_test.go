@@ -89,7 +89,7 @@ func (i *installation) parkMessage() {
 	i.call("module", http.MethodPost, "/api/events", object{"events": []object{{
 		"type": "fleet.truck.fuelled", "scope": object{"legal_entity": "DEMF"}, "stream": object{"type": "truck", "id": "T-10"}, "data": object{"litres": 50},
 	}}}, nil)
-	i.call("admin", http.MethodPost, "/api/subscriptions", object{
+	i.call("module", http.MethodPost, "/api/subscriptions", object{
 		"id": "watch", "subscriber_type": "service", "subscriber_id": "crm", "event_types": []string{"fleet.truck.fuelled"},
 		"settings": object{"partition_by": "none", "message_timeout_ms": 3_600_000},
 	}, nil)
@@ -98,9 +98,9 @@ func (i *installation) parkMessage() {
 			ID string `json:"id"`
 		} `json:"events"`
 	}
-	i.call("admin", http.MethodGet, "/api/subscriptions/watch/poll?limit=10&consumer=a", nil, &batch)
+	i.call("module", http.MethodGet, "/api/subscriptions/watch/poll?limit=10&consumer=a&wait_ms=20000", nil, &batch)
 	require.Len(i.t, batch.Events, 2)
-	i.call("admin", http.MethodPost, "/api/subscriptions/watch/nack", object{"event_ids": []string{batch.Events[0].ID}, "action": "park", "code": "crm.invalid"}, nil)
+	i.call("module", http.MethodPost, "/api/subscriptions/watch/nack", object{"event_ids": []string{batch.Events[0].ID}, "action": "park", "code": "crm.invalid"}, nil)
 }
 
 // skipEvent has the operator skip an event that a projection cannot process.

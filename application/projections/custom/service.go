@@ -144,6 +144,10 @@ func (s *Service) Create(ctx context.Context, c Creation) (projection.Projection
 	if err != nil {
 		return none, Trial{}, err
 	}
+	record, err := s.config.Decisions.Projection(ctx, c.Definition.TenantID, c.Name) // before the rows are read, so that the later of two callers fails
+	if err != nil {
+		return none, Trial{}, err
+	}
 	p, err := s.newVersion(ctx, c)
 	if err != nil {
 		return none, Trial{}, err
@@ -155,10 +159,7 @@ func (s *Service) Create(ctx context.Context, c Creation) (projection.Projection
 	if err != nil || c.DryRun {
 		return p, trial, err
 	}
-	record, err := s.config.Decisions.Projection(ctx, c.Definition.TenantID, c.Name)
-	if err != nil {
-		return none, trial, err
-	}
+	record.Versions = nil // of a creation that was cut off
 	if err := s.config.Decisions.Define(ctx, c.Definition.TenantID, record, p, c.By); err != nil {
 		if fault.CodeOf(err) == projection.CodeChanged {
 			err = s.createConflict(ctx, c)
@@ -180,7 +181,18 @@ func (s *Service) Create(ctx context.Context, c Creation) (projection.Projection
 		return none, trial, s.createConflict(ctx, c)
 	}
 	s.config.Wake()
-	return added, trial, nil
+	return added, trial, s.requireRecorded(ctx, c, added)
+}
+
+// requireRecorded records a creation again if another caller has recorded one in between, whose row is
+// refused because this one is there.
+func (s *Service) requireRecorded(ctx context.Context, c Creation, added projection.Projection) error {
+	record, err := s.config.Decisions.Projection(ctx, c.Definition.TenantID, c.Name)
+	if active := record.Versions.Active(); err != nil || !record.Exists() || active.Version != added.Version || active.Digest == added.Decided().Digest {
+		return err
+	}
+	record.Versions = nil
+	return s.config.Decisions.Define(ctx, c.Definition.TenantID, record, added, c.By)
 }
 
 // checked is a valid definition with its program and legal entities.
