@@ -109,7 +109,7 @@ func (i *installation) skipEvent() {
 	const name = "strict"
 	path := "/api/admin/projections/" + name
 	i.call("admin", http.MethodPost, "/api/admin/projections?untried=true", object{
-		"name": name, "filter": object{"types": []string{"fleet.truck.fuelled"}}, "key": ".stream.id", "fold": `error("no")`,
+		"name": name, "filter": object{"types": []string{"fleet.truck.fuelled"}}, "key": ".stream.id", "fold": `if .event.data.litres == 40 then error("no") else 1 end`,
 	}, nil)
 	i.call("operator", http.MethodPut, path+"/settings", object{
 		"checkpoint": object{"mode": "synchronous"}, "max_attempts": 1, "retry_ms": 1, "retry_max_ms": 1, "on_poison": "stop_partition",

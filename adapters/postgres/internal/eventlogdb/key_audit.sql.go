@@ -81,12 +81,14 @@ FROM (
     WHERE m.partition_id = $1 AND m.sequence > c.read_through
     UNION ALL
     SELECT m.subscription, m.sequence, 'keeps a message that is no event'
-    FROM (
-        SELECT x.subscription, x.sequence, x.event_id FROM backbone.subscription_messages x WHERE x.partition_id = $1
+    FROM backbone.subscription_cursors c
+    CROSS JOIN LATERAL (
+        SELECT x.subscription, x.sequence, x.event_id FROM backbone.subscription_messages x WHERE x.subscription = c.subscription AND x.partition_id = c.partition_id
         UNION ALL
-        SELECT x.subscription, x.sequence, x.event_id FROM backbone.subscription_parked x WHERE x.partition_id = $1
+        SELECT x.subscription, x.sequence, x.event_id FROM backbone.subscription_parked x WHERE x.subscription = c.subscription AND x.partition_id = c.partition_id
     ) m
-    WHERE NOT EXISTS (SELECT FROM backbone.events e WHERE e.partition_id = $1 AND e.sequence = m.sequence AND e.id = m.event_id)
+    WHERE c.partition_id = $1
+      AND NOT EXISTS (SELECT FROM backbone.events e WHERE e.partition_id = $1 AND e.sequence = m.sequence AND e.id = m.event_id)
 ) d
 JOIN backbone.subscriptions s ON s.uid = d.subscription
 ORDER BY s.id, d.sequence
