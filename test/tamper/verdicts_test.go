@@ -351,6 +351,7 @@ var verdicts = []table{
 			isHarmless("subscription partition_id order_key state consumer attempts due_at handed_at code detail changed_at", withheld),
 		},
 		deleted: isHarmless("", withheld), invented: proves("", verify.SubscriptionMismatch),
+		invents: map[string]string{"subscription": "subscription"},
 	},
 	{
 		name: "backbone.subscription_parked",
@@ -359,7 +360,8 @@ var verdicts = []table{
 			isHarmless("order_key consumer attempts handed_at code detail changed_at", "people read it; it is delivered only if a person decides so, which is recorded"),
 		},
 		deleted: proves("", verify.SubscriptionMismatch), invented: proves("", verify.SubscriptionMismatch),
-		edits: map[string]string{"partition_id": "1"},
+		edits:   map[string]string{"partition_id": "1"},
+		invents: map[string]string{"subscription": "subscription"},
 	},
 	harmlessTable("backbone.subscription_tenants", "tenant_id", "its lock keeps apart those that count the subscriptions of a tenant"),
 	harmlessTable("backbone.webhook_attempts", "subscription event_id attempted_at next_at sequence partition_id attempt status duration_ms code", "people read it"),
