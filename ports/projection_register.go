@@ -30,27 +30,58 @@ type ProjectionRegister interface {
 	ChangeProjection(ctx context.Context, p projection.Projection) (projection.Projection, error)
 }
 
-// ProjectionRecord is what the administrative log has of a custom projection.
+// ProjectionRecord is what the administrative log has of a projection.
 type ProjectionRecord struct {
-	Name       string        // in its tenant
+	Name       string        // in its tenant, or of a projection of a module
 	Version    event.Version // of its stream; 0: nothing was recorded
-	Definition []byte        // the newest
+	Definition []byte        // the newest; nil for a projection of a module
 	Removed    bool
+	// Versions are those of a custom projection; none for one of a module, which all tenants share.
+	Versions projection.DecidedVersions
+	Latest   ProjectionDecision // the newest, without By and Versions
 }
 
 // Exists reports whether the projection was defined and not removed.
 func (r ProjectionRecord) Exists() bool { return r.Version > 0 && !r.Removed }
 
-// ProjectionDecisions records the definitions of custom projections in the administrative log,
-// before the register has them. by is a person id. Fault of both decisions: projection.changed if
-// another one came after before.
+// ProjectionAction says what was decided about a version of a projection.
+type ProjectionAction string
+
+// The actions.
+const (
+	ProjectionRebuildStarted ProjectionAction = "rebuild_started"
+	ProjectionActivated      ProjectionAction = "activated" // readers see it, in one partition or in all
+	ProjectionVersionDropped ProjectionAction = "version_dropped"
+	ProjectionOperated       ProjectionAction = "operated"
+	ProjectionConfigured     ProjectionAction = "configured"
+)
+
+// ProjectionDecision is a decision about a version of a projection.
+type ProjectionDecision struct {
+	Action    ProjectionAction
+	Version   int
+	Partition event.PartitionID // 0: all that the version reads
+	Operation projection.Action // of ProjectionOperated
+	Sequence  event.Sequence    // that is skipped
+	Settings  *projection.Settings
+	Force     bool                       // activated although it lacked events
+	Reason    string                     // no personal data
+	By        string                     // person id; "": this server
+	Versions  projection.DecidedVersions // of a custom projection, as they are from now on
+}
+
+// ProjectionDecisions records decisions about projections in the administrative log, before the
+// register has them. by is a person id. Fault of all decisions: projection.changed if another one
+// came after before.
 type ProjectionDecisions interface {
 	// Projection returns the newest record of a name.
 	Projection(ctx context.Context, tenantID, name string) (ProjectionRecord, error)
 	// Projections returns the newest record of every name, also of removed ones.
 	Projections(ctx context.Context, tenantID string) ([]ProjectionRecord, error)
-	// Define records a definition that a version is built with.
-	Define(ctx context.Context, tenantID string, before ProjectionRecord, version int, definition []byte, by string) error
+	// Define records a custom projection's version with its definition and settings.
+	Define(ctx context.Context, tenantID string, before ProjectionRecord, p projection.Projection, by string) error
+	// Decide records a decision about a version.
+	Decide(ctx context.Context, tenantID string, before ProjectionRecord, d ProjectionDecision) error
 	// Remove records that a projection is deleted.
 	Remove(ctx context.Context, tenantID string, before ProjectionRecord, by string) error
 }

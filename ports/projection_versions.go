@@ -42,6 +42,9 @@ type ProjectionSwitch struct {
 	// From.
 	Partitions []event.PartitionID
 	By         string
+	// Record is called in the transaction when nothing refuses the switch any more; its error
+	// undoes the switch. A crash after it may leave the record without the switch. nil: none.
+	Record func(ctx context.Context) error
 }
 
 // ProjectionComparison compares two versions in one partition.

@@ -2,6 +2,9 @@ package ports
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/binary"
+	"strconv"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -68,6 +71,22 @@ type SubscriptionDecisions interface {
 	// Decide records a decision before its row is written. Fault subscription.changed if
 	// another decision came after d.Before.
 	Decide(ctx context.Context, d SubscriptionDecision) error
+	// DecideMessages records a decision about messages before it has an effect.
+	DecideMessages(ctx context.Context, d MessageDecision) error
+	// MessageDecisions lists the newest decisions in the partitions given first. They outlive
+	// their subscription.
+	MessageDecisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ParkedDecision, error)
+}
+
+// MessageDecision is the decision of a person about parked messages of one partition, or of a
+// subscriber about messages that it skips.
+type MessageDecision struct {
+	Subscription *subscription.Subscription
+	Partition    event.PartitionID
+	Action       string // "discard", "replay", "skip"
+	Reason       string // no personal data
+	By           Principal
+	Messages     []subscription.Message // at least one
 }
 
 // DeliveryCursor is the position of a subscription in one partition. A message is open from when
@@ -199,8 +218,6 @@ type DeliveryTx interface {
 	Fail(ctx context.Context, failures int, code string, threshold int) (opened bool, err error)
 	// Succeed sets the failures in a row to none.
 	Succeed(ctx context.Context) error
-	// Record stores decisions permanently.
-	Record(ctx context.Context, d []ParkedDecision) error
 }
 
 // ParkedQuery selects parked messages of one subscription.
@@ -225,10 +242,9 @@ type ParkedGroup struct {
 	Last     time.Time
 }
 
-// ParkedDecision is the decision of a person about a parked message, or of a subscriber about
-// one that it skipped.
+// ParkedDecision is what was decided about one message, see MessageDecision.
 type ParkedDecision struct {
-	ID           event.ID
+	ID           event.ID // of the event that records it, with other messages
 	TenantID     string
 	Subscription string // its id; the record outlives the subscription
 	Partition    event.PartitionID
@@ -241,13 +257,49 @@ type ParkedDecision struct {
 	At           time.Time
 }
 
-// SubscriptionDeadLetters lists parked messages and the decisions about them.
+// FormerDecisions are decisions about messages that a release before the administrative log stored.
+type FormerDecisions interface {
+	// FormerDecisions lists a page of a tenant's, by partition, subscription and id, after one; the
+	// zero value: from the first.
+	FormerDecisions(ctx context.Context, tenantID string, after ParkedDecision, limit int) ([]ParkedDecision, error)
+}
+
+// formerPage is how many former decisions are read at once.
+const formerPage = 1000
+
+// DigestFormerDecisions counts a tenant's former decisions and hashes all that they say, with
+// SHA-256: each text, id, number, and time in microseconds, with its length before it.
+func DigestFormerDecisions(ctx context.Context, store FormerDecisions, tenantID string) (count int, sum event.Hash, err error) {
+	hash := sha256.New()
+	for after := (ParkedDecision{}); ; {
+		page, err := store.FormerDecisions(ctx, tenantID, after, formerPage)
+		if err != nil {
+			return 0, sum, err
+		}
+		for i := range page {
+			d := &page[i]
+			for _, field := range []string{
+				string(d.ID[:]), d.TenantID, d.Subscription, strconv.FormatUint(uint64(d.Partition), 10), strconv.FormatUint(uint64(d.Sequence), 10), string(d.EventID[:]), d.Action, d.Actor, d.Reason, d.Code,
+				strconv.FormatInt(d.At.UnixMicro(), 10),
+			} {
+				_ = binary.Write(hash, binary.BigEndian, uint32(len(field)))
+				hash.Write([]byte(field))
+			}
+		}
+		if count += len(page); len(page) < formerPage {
+			return count, event.Hash(hash.Sum(nil)), nil
+		}
+		after = page[len(page)-1]
+	}
+}
+
+// SubscriptionDeadLetters lists parked messages.
 type SubscriptionDeadLetters interface {
 	// ParkedMessages lists a page, by partition and sequence, in the partitions given. It begins
 	// after the message at q.After in the partition from; both are 0 for the first page.
 	ParkedMessages(ctx context.Context, uid event.ID, partitions []event.PartitionID, from event.PartitionID, q ParkedQuery) ([]ParkedMessage, error)
 	// ParkedGroups counts them by code.
 	ParkedGroups(ctx context.Context, uid event.ID, partitions []event.PartitionID) ([]ParkedGroup, error)
-	// Decisions lists the newest decisions in the partitions given first.
-	Decisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ParkedDecision, error)
+	// FormerDecisionsOf lists the newest former decisions in the partitions given first.
+	FormerDecisionsOf(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ParkedDecision, error)
 }

@@ -56,7 +56,14 @@ type NumberSeries struct {
 	UnboundThrough uint64 // the last number that was taken before events said which they took
 }
 
-// LogReader is a projection or publisher that has read a partition through a sequence.
+// DeliveryDamage is a row of a subscription's deliveries that no server writes.
+type DeliveryDamage struct {
+	Subscription string // id
+	Sequence     event.Sequence
+	Damage       string // what is wrong, after the name of the subscription
+}
+
+// LogReader is a projection, publisher or subscription that has read a partition through a sequence.
 type LogReader struct {
 	Name     string
 	Sequence event.Sequence
@@ -84,6 +91,9 @@ type ChainAudit interface {
 	NumberSeries(ctx context.Context, p event.PartitionID) ([]NumberSeries, error)
 	// Readers lists how far projections and publishers have read a partition.
 	Readers(ctx context.Context, p event.PartitionID) ([]LogReader, error)
+	// DeliveryDamage lists rows of deliveries of subscriptions in a partition that contradict each
+	// other or the log, limit of them at most.
+	DeliveryDamage(ctx context.Context, p event.PartitionID, limit int) ([]DeliveryDamage, error)
 	// UnlistedPartitions lists the partitions with a head or events that no legal entity has.
 	UnlistedPartitions(ctx context.Context) ([]event.PartitionID, error)
 	// CountEvents counts every stored event up to a sequence, including events whose

@@ -32,7 +32,7 @@ type Projections interface {
 	List(ctx context.Context, visible []event.PartitionID) ([]projections.View, error)
 	Show(ctx context.Context, name string, visible []event.PartitionID) (projections.View, error)
 	Do(ctx context.Context, c projections.Command) error
-	Configure(ctx context.Context, name string, s projection.Settings, by string) error
+	Configure(ctx context.Context, name string, s projection.Settings, by projections.Decider) error
 	DeadLetters(ctx context.Context, q ports.DeadLetterQuery) ([]ports.DeadLetter, error)
 }
 
@@ -96,7 +96,7 @@ func (s *Server) getProjection(ctx context.Context, r *request) (any, error) {
 // operateProjection answers POST /api/admin/projections/{name}/{action}.
 func (s *Server) operateProjection(ctx context.Context, r *request, body *api.ProjectionCommand) (any, error) {
 	c := projections.Command{
-		Action: projection.Action(r.path("action")), By: callOf(ctx).principal.PersonID, Reason: body.Reason, Version: body.Version,
+		Action: projection.Action(r.path("action")), Decider: decider(ctx), Reason: body.Reason, Version: body.Version,
 	}
 	var err error
 	if c.Name, err = s.fullProjectionName(ctx, r.path("name")); err != nil {
@@ -124,6 +124,12 @@ func (s *Server) operateProjection(ctx context.Context, r *request, body *api.Pr
 	}
 	s.log.InfoContext(ctx, "a projection was operated", "projection", c.Name, "action", string(c.Action), "partition", uint32(c.Partition), "by", c.By)
 	return s.getProjection(ctx, r)
+}
+
+// decider is the caller.
+func decider(ctx context.Context) projections.Decider {
+	p := callOf(ctx).principal
+	return projections.Decider{By: p.PersonID, Tenant: p.TenantID}
 }
 
 // operatedPartition checks that the caller may operate projections in the legal entity that a
@@ -180,7 +186,7 @@ func (s *Server) configureProjection(ctx context.Context, r *request, body *api.
 		BatchSize: b.BatchSize, MaxAttempts: b.MaxAttempts, RetryMS: b.RetryMs, RetryMaxMS: b.RetryMaxMs, OnPoison: b.OnPoison, SingleInstance: b.SingleInstance,
 		Checkpoint: projection.Checkpointing{Mode: b.Checkpoint.Mode, Events: b.Checkpoint.Events, WaitMS: b.Checkpoint.WaitMs},
 	}
-	if err := s.config.Projections.Configure(ctx, full, settings, callOf(ctx).principal.PersonID); err != nil {
+	if err := s.config.Projections.Configure(ctx, full, settings, decider(ctx)); err != nil {
 		if f, ok := fault.As(err); ok {
 			return nil, f.WithField(strings.TrimPrefix(f.Field, "/settings"))
 		}

@@ -73,7 +73,7 @@ func (s *Server) runRebuildStep(ctx context.Context, r *request, legalEntity str
 	if err := mayRun(ctx, name); err != nil {
 		return nil, err
 	}
-	o.By = callOf(ctx).principal.PersonID
+	o.Decider = decider(ctx)
 	if _, err := step(ctx, o); err != nil {
 		return nil, err
 	}

@@ -100,7 +100,6 @@ type state struct {
 	accesses map[event.PartitionID][]disclosure.Access // by time and id
 
 	subscriptions map[event.ID]*subscriptionRecord
-	decisions     []ports.ParkedDecision
 	endpoints     map[event.ID]ports.WebhookEndpoint
 	attempts      map[event.ID][]ports.WebhookAttempt // by time
 	publishers    map[publisherKey]ports.PublisherCursor

@@ -180,7 +180,6 @@ func (s *SubscriptionStore) Deliver(ctx context.Context, uid event.ID, p event.P
 	for _, change := range tx.breaker {
 		change(&k.definition)
 	}
-	s.decisions = append(s.decisions, tx.decisions...)
 	return true, nil
 }
 
@@ -192,7 +191,6 @@ type deliveryTx struct {
 	definition     subscription.Subscription
 	cursor         ports.DeliveryCursor
 	messages       map[event.Sequence]subscription.Message
-	decisions      []ports.ParkedDecision
 	hasFailureLock bool                               // it holds the token of those that count failures
 	breaker        []func(*subscription.Subscription) // changes of the breaker, made at the end under the lock
 }
@@ -307,14 +305,6 @@ func (d *deliveryTx) Succeed(ctx context.Context) error {
 	return nil
 }
 
-func (d *deliveryTx) Record(_ context.Context, decisions []ports.ParkedDecision) error {
-	for _, r := range decisions {
-		r.TenantID, r.Subscription, r.Partition, r.At = d.definition.TenantID, d.definition.ID, d.cursor.Partition, d.now
-		d.decisions = append(d.decisions, r)
-	}
-	return nil
-}
-
 // filterOpen lists the open messages that keep accepts, by sequence.
 func (d *deliveryTx) filterOpen(keep func(*subscription.Message) bool) []subscription.Message {
 	return list(maps.Values(d.messages), func(m subscription.Message) bool { return m.State != subscription.ParkedState && keep(&m) }, compareMessages)
@@ -416,11 +406,12 @@ func (s *SubscriptionStore) ParkedGroups(ctx context.Context, uid event.ID, part
 	}), err
 }
 
-// Decisions implements ports.SubscriptionDeadLetters.
-func (s *SubscriptionStore) Decisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ports.ParkedDecision, error) {
-	return get(ctx, s.state, func() ([]ports.ParkedDecision, error) {
-		return first(list(slices.Values(s.decisions), func(d ports.ParkedDecision) bool {
-			return d.TenantID == tenantID && d.Subscription == id && slices.Contains(partitions, d.Partition)
-		}, func(a, b ports.ParkedDecision) int { return b.ID.Compare(a.ID) }), limit), nil
-	})
+// FormerDecisionsOf implements ports.SubscriptionDeadLetters. No earlier release stored anything here.
+func (s *SubscriptionStore) FormerDecisionsOf(context.Context, string, string, []event.PartitionID, int) ([]ports.ParkedDecision, error) {
+	return nil, nil
+}
+
+// FormerDecisions implements ports.FormerDecisions.
+func (s *SubscriptionStore) FormerDecisions(context.Context, string, ports.ParkedDecision, int) ([]ports.ParkedDecision, error) {
+	return nil, nil
 }

@@ -35,6 +35,11 @@ func (s *ProjectionVersions) SwitchProjection(ctx context.Context, w ports.Proje
 	if err := s.prepareSwitch(ctx, w, 0); err != nil {
 		return err
 	}
+	if w.Record != nil { // under the lock of the read models, before that of the state, which the record needs
+		if err := w.Record(ctx); err != nil {
+			return err
+		}
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	from, to := s.projections[projectionKey{w.Projection, w.From}], s.projections[projectionKey{w.Projection, w.To}]
@@ -106,6 +111,11 @@ func (s *ProjectionVersions) SwitchPartition(ctx context.Context, w ports.Partit
 	one.Partitions = []event.PartitionID{w.Partition}
 	if err := s.prepareSwitch(ctx, one, w.Partition); err != nil {
 		return 0, err
+	}
+	if w.Record != nil {
+		if err := w.Record(ctx); err != nil {
+			return 0, err
+		}
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

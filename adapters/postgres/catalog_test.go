@@ -107,7 +107,7 @@ func TestGrants(t *testing.T) {
 		backbone_app:leases:DISU backbone_app:work_nodes:DISU backbone_reader:work_nodes:S backbone_app:webhook_attempts:DIS backbone_app:webhook_hosts:S backbone_app:nodes:DISU backbone_app:projections:DISU backbone_app:dead_letters:DISU backbone_app:projection_rows:DISU
 		backbone_reader:leases:S backbone_reader:nodes:S backbone_reader:projections:S backbone_reader:dead_letters:S
 		backbone_app:webhook_endpoints:DISU backbone_reader:webhook_endpoints:S backbone_app:publisher_cursors:ISU backbone_reader:publisher_cursors:S backbone_outbox_reader:schema:U backbone_outbox_reader:outbox:S
-		backbone_app:subscriptions:DISU backbone_app:subscription_consumers:DISU backbone_app:subscription_cursors:DISU backbone_app:subscription_messages:DISU backbone_app:subscription_parked:DISU backbone_app:subscription_tenants:ISU backbone_app:subscription_decisions:IS
+		backbone_app:subscriptions:DISU backbone_app:subscription_consumers:DISU backbone_app:subscription_cursors:DISU backbone_app:subscription_messages:DISU backbone_app:subscription_parked:DISU backbone_app:subscription_tenants:ISU backbone_app:subscription_decisions:S
 		backbone_reader:subscriptions:S backbone_reader:subscription_cursors:S backbone_reader:subscription_messages:S backbone_reader:subscription_parked:S backbone_reader:subscription_decisions:S
 		backbone_app:access_log:S backbone_app:access_log.partition_id:I backbone_app:access_log.value_count:I backbone_app:access_log.id:I backbone_app:access_log.person_id:I
 		backbone_app:access_log.principal_id:I backbone_app:access_log.kind:I backbone_app:access_log.operation:I backbone_app:access_log.legal_entity:I backbone_app:access_log.subject_id:I
@@ -175,7 +175,7 @@ func TestCatalog_LogRefusesChanges(t *testing.T) {
 		"UPDATE backbone.event_keys SET type_no = 0", "DELETE FROM backbone.event_keys", "UPDATE backbone.business_keys SET document = ''",
 		"DELETE FROM backbone.business_keys", "DELETE FROM backbone.intents", "UPDATE backbone.installation SET log_name = ''",
 		"UPDATE backbone.event_type_registry SET is_active = false", "DELETE FROM backbone.event_type_registry",
-		"UPDATE backbone.subscription_decisions SET actor = ''", "DELETE FROM backbone.subscription_decisions",
+		"INSERT INTO backbone.subscription_decisions DEFAULT VALUES", "UPDATE backbone.subscription_decisions SET actor = ''", "DELETE FROM backbone.subscription_decisions",
 		"UPDATE backbone.event_type_history SET actor = ''", "DELETE FROM backbone.event_type_history",
 		"INSERT INTO backbone.legal_entities DEFAULT VALUES", "DELETE FROM backbone.legal_entities", "DELETE FROM backbone.principals", "UPDATE backbone.principals SET roles = '{admin}'", "INSERT INTO backbone.principals DEFAULT VALUES",
 		"ALTER TABLE backbone.events ADD COLUMN x int", "ALTER TABLE backbone.events DISABLE TRIGGER ALL", "DROP TABLE backbone.events",

@@ -73,10 +73,12 @@ type Chains struct {
 }
 
 type projectionReader interface {
+	ports.DeadLetters
 	ListProjections(ctx context.Context) ([]projection.Projection, error)
 }
 
 type subscriptionReader interface {
+	ports.FormerDecisions
 	Subscriptions(ctx context.Context, tenantID string) ([]subscription.Subscription, error)
 }
 

@@ -154,6 +154,7 @@ func AdoptSubscriptions(rows func(ctx context.Context, tenantID string) ([]subsc
 }
 
 func registerSubscriptions(r *module.Registrar) {
+	registerMessages(r)
 	definition, _ := json.Marshal(subscription.Definition{Settings: subscription.Settings{Start: subscription.Start{From: subscription.End}, MaxRetries: 5}})
 	state := `{"subscription_uid":"01M7YGST5B2MDDN003W0A63V58","subscription_id":"payments","owner":"p-0002","subscriber_type":"service","subscriber_id":"bank","status":"active",` +
 		`"revision":1,"created_at":"2026-03-31T12:00:00Z"`

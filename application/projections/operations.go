@@ -13,16 +13,17 @@ import (
 
 // OperationsConfig configures Operations.
 type OperationsConfig struct {
-	Store    ports.Projections
-	Log      ports.LogPositions
-	Register ports.ProjectionRegister
-	Letters  ports.DeadLetters
-	Leases   ports.Leases
-	Clock    ports.Clock
-	Declared []module.Projection
-	Custom   CustomProjections
-	Handlers map[string]ports.ProjectionHandler // of modules
-	Wake     func()                             // wakes this node's runner; nil: it waits for its next refresh
+	Store     ports.Projections
+	Log       ports.LogPositions
+	Register  ports.ProjectionRegister
+	Decisions ports.ProjectionDecisions // nil: nothing is recorded
+	Letters   ports.DeadLetters
+	Leases    ports.Leases
+	Clock     ports.Clock
+	Declared  []module.Projection
+	Custom    CustomProjections
+	Handlers  map[string]ports.ProjectionHandler // of modules
+	Wake      func()                             // wakes this node's runner; nil: it waits for its next refresh
 }
 
 // Operations lists projections and executes the operators' actions, on any node. Nodes notice
@@ -176,8 +177,8 @@ type Command struct {
 	// Partition limits fix and reset to one partition; 0: all of Partitions. Skip needs it.
 	Partition  event.PartitionID
 	Partitions []event.PartitionID
-	By         string
-	Reason     string
+	Decider
+	Reason string
 }
 
 // Do executes a command. Faults: projection.not_found, those of projection.Status.After,
@@ -211,8 +212,38 @@ func (o *Operations) Do(ctx context.Context, c Command) error {
 		if c.Partition != 0 {
 			return fault.New(fault.Invalid, "projection.partition_unwanted", "%s acts on all legal entities; leave the legal entity out", c.Action).WithField("/legal_entity")
 		}
+		if err := o.decideOperation(ctx, c, p); err != nil {
+			return err
+		}
 	}
 	return o.setStatus(ctx, p.Name, p.Version, next, c)
+}
+
+// maxWaitingLetters is more than a projection has versions that are halted in one partition, at one
+// event each.
+const maxWaitingLetters = 1000
+
+// decideOperation records an action on a version.
+func (o *Operations) decideOperation(ctx context.Context, c Command, p projection.Projection) error {
+	d := ports.ProjectionDecision{Action: ports.ProjectionOperated, Version: p.Version, Partition: c.Partition, Operation: c.Action, Reason: c.Reason}
+	if c.Action == projection.Skip {
+		letters, err := o.config.Letters.ListDeadLetters(ctx, ports.DeadLetterQuery{
+			Kind: ports.LetterOfProjection, Name: p.Name, Partitions: []event.PartitionID{c.Partition}, Statuses: []string{ports.LetterWaiting}, Limit: maxWaitingLetters,
+		})
+		if err != nil {
+			return err
+		}
+		if i := slices.IndexFunc(letters, func(l ports.DeadLetter) bool { return l.Version == p.Version }); i >= 0 {
+			d.Sequence = letters[i].Sequence
+		}
+	}
+	return decide(ctx, o.config.Decisions, c.Decider, p.Name, d, func(all projection.DecidedVersions) projection.DecidedVersions {
+		v := decided(all, p)
+		if next, err := p.Status.After(c.Action); err == nil {
+			v.Status = next.Decided()
+		}
+		return all.With(v)
+	})
 }
 
 // setStatus writes the new status. It tries again when the revision has changed, as actions on
@@ -273,6 +304,9 @@ func (o *Operations) onPartitions(ctx context.Context, c Command, p projection.P
 	if err != nil {
 		return err
 	}
+	if err := o.decideOperation(ctx, c, p); err != nil {
+		return err
+	}
 	for _, id := range partitions {
 		operation := ports.ProjectionOperation{
 			ProjectionWork: ports.ProjectionWork{Projection: p.Name, Version: p.Version, Partition: id}, By: c.By, Reason: c.Reason,
@@ -297,7 +331,7 @@ func (o *Operations) onPartitions(ctx context.Context, c Command, p projection.P
 }
 
 // Configure replaces the settings. Fault projection.settings_invalid.
-func (o *Operations) Configure(ctx context.Context, name string, s projection.Settings, by string) error {
+func (o *Operations) Configure(ctx context.Context, name string, s projection.Settings, by Decider) error {
 	s, err := s.Complete()
 	if err != nil {
 		return err
@@ -306,9 +340,24 @@ func (o *Operations) Configure(ctx context.Context, name string, s projection.Se
 	if err != nil {
 		return err
 	}
-	p.Settings, p.ChangedBy = s, by
-	_, err = o.config.Register.ChangeProjection(ctx, p)
-	o.config.Wake()
+	err = decide(ctx, o.config.Decisions, by, p.Name, ports.ProjectionDecision{Action: ports.ProjectionConfigured, Version: p.Version, Settings: &s}, func(all projection.DecidedVersions) projection.DecidedVersions {
+		v := decided(all, p)
+		v.Settings = s
+		return all.With(v)
+	})
+	if err != nil {
+		return err
+	}
+	defer o.config.Wake()
+	for range changeTries { // a node may change the version
+		if p, err = o.find(ctx, name, p.Version); err != nil {
+			return err
+		}
+		p.Settings, p.ChangedBy = s, by.By
+		if _, err = o.config.Register.ChangeProjection(ctx, p); err == nil || fault.KindOf(err) != fault.Conflict {
+			return err
+		}
+	}
 	return err
 }
 

@@ -34,7 +34,7 @@ func TestOperations(t *testing.T) {
 	all := []event.PartitionID{a, b}
 	o := g.operations(resettableHandler{g.counter, countReset{}})
 	do := func(action projection.Action, p event.PartitionID) error {
-		return o.Do(t.Context(), projections.Command{Name: name, Action: action, Partition: p, Partitions: all, By: "ada", Reason: "because"})
+		return o.Do(t.Context(), projections.Command{Name: name, Action: action, Partition: p, Partitions: all, Decider: projections.Decider{By: "ada"}, Reason: "because"})
 	}
 	show := func() projections.View {
 		t.Helper()
@@ -117,7 +117,7 @@ func TestSettings(t *testing.T) {
 	t.Parallel()
 	g := newFixture(t, nil)
 	o := g.operations(g.counter)
-	require.NoError(t, o.Configure(t.Context(), name, projection.Settings{OnPoison: projection.SkipEvent, RetryMS: 10}, "ada"))
+	require.NoError(t, o.Configure(t.Context(), name, projection.Settings{OnPoison: projection.SkipEvent, RetryMS: 10}, projections.Decider{By: "ada"}))
 	v, err := o.Show(t.Context(), name, nil)
 	require.NoError(t, err)
 	want := projection.DefaultSettings()
@@ -134,11 +134,11 @@ func TestSettings(t *testing.T) {
 		"/settings/retry_max_ms":       {RetryMS: 10, RetryMaxMS: 9},
 		"/settings/on_poison":          {OnPoison: "shrug"},
 	} {
-		f, ok := fault.As(o.Configure(t.Context(), name, s, "ada"))
+		f, ok := fault.As(o.Configure(t.Context(), name, s, projections.Decider{By: "ada"}))
 		require.True(t, ok, field)
 		require.Equal(t, []string{"projection.settings_invalid", field}, []string{f.Code, f.Field})
 	}
-	require.Equal(t, "projection.not_found", fault.CodeOf(o.Configure(t.Context(), "no.such", projection.Settings{}, "ada")))
+	require.Equal(t, "projection.not_found", fault.CodeOf(o.Configure(t.Context(), "no.such", projection.Settings{}, projections.Decider{By: "ada"})))
 }
 
 // TestOperations_RetriesAfterConcurrentChange: another caller changes the projection between
@@ -156,7 +156,7 @@ func TestOperations_RetriesAfterConcurrentChange(t *testing.T) {
 		_, err := g.store.ProjectionVersions.ChangeProjection(t.Context(), p)
 		require.NoError(t, err)
 	}
-	require.NoError(t, o.Do(t.Context(), projections.Command{Name: name, Action: projection.Pause, By: "ada"}))
+	require.NoError(t, o.Do(t.Context(), projections.Command{Name: name, Action: projection.Pause, Decider: projections.Decider{By: "ada"}}))
 	v, err := o.Show(t.Context(), name, nil)
 	require.NoError(t, err)
 	require.Equal(t, []any{projection.Paused, 7}, []any{v.Status, v.Settings.BatchSize}, "both changes stand")

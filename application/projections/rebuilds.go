@@ -25,6 +25,7 @@ type RebuildsConfig struct {
 	Store     ports.Projections
 	Log       ports.HeadReader
 	Register  ports.ProjectionRegister
+	Decisions ports.ProjectionDecisions // nil: nothing is recorded
 	Versions  ports.ProjectionVersions
 	Snapshots ports.ProjectionSnapshots // nil: there are none
 	Proofs    *snapshots.Projections    // of the snapshots; required with them
@@ -134,8 +135,8 @@ type Rebuild struct {
 
 // Order is what an operator requests of a rebuild or snapshot.
 type Order struct {
-	Name      string
-	By        string
+	Name string
+	Decider
 	Force     bool              // switch although the version lacks events
 	Partition event.PartitionID // that it covers; 0: all
 	// Snapshot is the version that Start starts from or DropSnapshot removes; Latest selects
@@ -158,6 +159,9 @@ func (r *Rebuilds) Start(ctx context.Context, o Order, selfSwitching bool) (Rebu
 	if err != nil {
 		return Rebuild{}, err
 	}
+	if err := numberAfter(ctx, r.config.Decisions, &p); err != nil {
+		return Rebuild{}, err
+	}
 	if tables, _ := r.tables(p); len(tables) == 0 {
 		return Rebuild{}, fault.New(fault.FailedPrecondition, "projection.rebuild_unsupported", "projection %s does not say which tables it writes; reset it instead", o.Name)
 	}
@@ -175,11 +179,19 @@ func (r *Rebuilds) Start(ctx context.Context, o Order, selfSwitching bool) (Rebu
 		return Rebuild{}, err
 	}
 	p.SelfSwitching, p.ChangedBy = selfSwitching, o.By
+	if err := r.decide(ctx, o, ports.ProjectionRebuildStarted, p.Version, func(v projection.DecidedVersions) projection.DecidedVersions { return v.With(p.Decided()) }); err != nil {
+		return Rebuild{}, err
+	}
 	if err := r.addVersion(ctx, p, projection.Rebuilding(o.Name)); err != nil {
 		return Rebuild{}, err
 	}
 	r.config.Wake()
 	return r.Show(ctx, o.Name)
+}
+
+// decide records a decision of an order, see decide.
+func (r *Rebuilds) decide(ctx context.Context, o Order, action ports.ProjectionAction, version int, change func(projection.DecidedVersions) projection.DecidedVersions) error {
+	return decide(ctx, r.config.Decisions, o.Decider, o.Name, ports.ProjectionDecision{Action: action, Version: version, Partition: o.Partition, Force: o.Force}, change)
 }
 
 // addVersion registers a version. It returns conflict if another caller was faster.
@@ -310,13 +322,31 @@ func (r *Rebuilds) switchTo(ctx context.Context, o Order, choose func(Rebuild) i
 	if err != nil {
 		return b, err
 	}
-	code, err := r.findBuilder(ctx, o.Name, to)
+	p, err := r.findVersion(ctx, o.Name, to)
 	if err != nil {
 		return b, err
 	}
+	code, err := r.builderOf(ctx, p)
+	if err != nil {
+		return b, err
+	}
+	recorded := false // the transaction of the switch may run again
 	err = r.activate(ctx, o, ports.ProjectionSwitch{
 		Projection: o.Name, From: b.Active, To: to, MaxBehind: uint64(r.config.MaxBehind), Force: o.Force,
 		Types: code.EventTypes, Handler: code.handler, Partitions: code.readPartitions, By: o.By,
+		Record: func(ctx context.Context) error {
+			if recorded {
+				return nil
+			}
+			err := r.decide(ctx, o, ports.ProjectionActivated, to, func(v projection.DecidedVersions) projection.DecidedVersions {
+				if o.Partition != 0 {
+					return v.ActivatePartition(to, o.Partition)
+				}
+				return v.Activate(decided(v, p))
+			})
+			recorded = err == nil
+			return err
+		},
 	})
 	if err != nil {
 		return b, err
@@ -341,6 +371,9 @@ func (r *Rebuilds) Drop(ctx context.Context, o Order) (Rebuild, error) {
 func (r *Rebuilds) drop(ctx context.Context, o Order, choose func(Rebuild) int, none func(string) *fault.Error) (Rebuild, error) {
 	b, version, err := r.chooseVersion(ctx, o, choose, none)
 	if err != nil {
+		return b, err
+	}
+	if err := r.decide(ctx, o, ports.ProjectionVersionDropped, version, func(v projection.DecidedVersions) projection.DecidedVersions { return v.Without(version) }); err != nil {
 		return b, err
 	}
 	if err := r.config.Versions.DropProjection(ctx, o.Name, version, o.By); err != nil {
@@ -493,7 +526,7 @@ func (r *Rebuilds) advance(ctx context.Context, p projection.Projection) error {
 	if !p.SelfSwitching || !b.CaughtUp || b.Halted > 0 || !r.maySwitch(p) {
 		return nil
 	}
-	_, err := r.Switch(ctx, Order{Name: p.Name, By: p.ChangedBy, Partition: p.Scope})
+	_, err := r.Switch(ctx, Order{Name: p.Name, Decider: Decider{By: p.ChangedBy}, Partition: p.Scope})
 	switch fault.CodeOf(err) {
 	case projection.CodeVersionBehind, projection.CodeChanged, projection.CodeNotBuilding, projection.CodeVersionHalted, projection.CodeUnreadable:
 		return nil // the next round tries again, or another node has switched or has a newer release
@@ -622,16 +655,16 @@ func (r *Rebuilds) builderOf(ctx context.Context, p projection.Projection) (b bu
 	return b, err
 }
 
-// findBuilder is builderOf for a version by its number. Fault projection.changed.
-func (r *Rebuilds) findBuilder(ctx context.Context, name string, version int) (builder, error) {
+// findVersion returns a version by its number. Fault projection.changed.
+func (r *Rebuilds) findVersion(ctx context.Context, name string, version int) (projection.Projection, error) {
 	all, err := r.config.Register.NamedProjections(ctx, name)
 	if err != nil {
-		return builder{}, err
+		return projection.Projection{}, err
 	}
 	if i := slices.IndexFunc(all, func(p projection.Projection) bool { return p.Version == version }); i >= 0 {
-		return r.builderOf(ctx, all[i])
+		return all[i], nil
 	}
-	return builder{}, projection.Changed()
+	return projection.Projection{}, projection.Changed()
 }
 
 // maySwitch reports whether this node may switch to a self-switching version: it has the handler

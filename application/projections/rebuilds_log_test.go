@@ -65,7 +65,7 @@ func TestRebuilds_LogsBlockedVersionOnce(t *testing.T) {
 		Handlers: map[string]ports.ProjectionHandler{name: w.handler}, Tables: map[string][]ports.ProjectionTable{name: {ports.ProjectionRowTable}}, Logger: slog.New(slog.NewTextHandler(log, nil)),
 	}))
 	rebuilds.SetInterval(time.Millisecond)
-	part, err := rebuilds.Start(t.Context(), projections.Order{Name: name, By: "ada", Partition: a}, true)
+	part, err := rebuilds.Start(t.Context(), projections.Order{Name: name, Decider: projections.Decider{By: "ada"}, Partition: a}, true)
 	require.NoError(t, err)
 	scoped := part.Partitions[0].Building
 	newer := projection.Projection{Name: name, Version: scoped + 1, Code: version + 1, Role: projection.Building, Status: projection.Running}
@@ -110,9 +110,9 @@ func TestRebuilds_PrunesDroppedVersions(t *testing.T) {
 	w.start(t)
 	w.until(t, func() bool { return w.reached(t, a) == 3 }, "the first version")
 	for range 2 {
-		_, err := w.rebuilds.Start(t.Context(), projections.Order{Name: name, By: "ada"}, false)
+		_, err := w.rebuilds.Start(t.Context(), projections.Order{Name: name, Decider: projections.Decider{By: "ada"}}, false)
 		require.NoError(t, err)
-		_, err = w.rebuilds.Cancel(t.Context(), projections.Order{Name: name, By: "ada"})
+		_, err = w.rebuilds.Cancel(t.Context(), projections.Order{Name: name, Decider: projections.Decider{By: "ada"}})
 		require.NoError(t, err)
 		for range 3 { // removed, found empty, dropped
 			require.NoError(t, w.rebuilds.Maintain(t.Context()))
@@ -155,7 +155,7 @@ func TestRebuilds_ReportsFailureWithBlockedVersion(t *testing.T) {
 		}))
 	}
 	rebuilds := open(w.store.ProjectionVersions)
-	part, err := rebuilds.Start(t.Context(), projections.Order{Name: name, By: "ada", Partition: a}, true)
+	part, err := rebuilds.Start(t.Context(), projections.Order{Name: name, Decider: projections.Decider{By: "ada"}, Partition: a}, true)
 	require.NoError(t, err)
 	newer := projection.Projection{Name: name, Version: part.Partitions[0].Building + 1, Code: version + 1, Role: projection.Building, Status: projection.Running}
 	_, err = w.store.ProjectionVersions.AddProjection(t.Context(), newer)

@@ -105,7 +105,7 @@ func TestRebuilds_OnePartition(t *testing.T) {
 	w.write(t, b, moved(10)...)
 	w.start(t)
 	w.hurry(t, func() bool { return w.shown(t, version, a)["first"] == 20 && w.shown(t, version, b)["first"] == 10 }, "the first version")
-	order := projections.Order{Name: name, By: "ada", Partition: a}
+	order := projections.Order{Name: name, Decider: projections.Decider{By: "ada"}, Partition: a}
 	_, err := w.rebuilds.Switch(t.Context(), order)
 	require.Equal(t, projection.CodeNotBuilding, fault.CodeOf(err))
 
@@ -126,10 +126,10 @@ func TestRebuilds_OnePartition(t *testing.T) {
 	require.Equal(t, projection.CodeVersionBehind, fault.CodeOf(err))
 
 	// The whole may be built at the same time.
-	whole, err := w.rebuilds.Start(t.Context(), projections.Order{Name: name, By: "ada"}, false)
+	whole, err := w.rebuilds.Start(t.Context(), projections.Order{Name: name, Decider: projections.Decider{By: "ada"}}, false)
 	require.NoError(t, err)
 	require.Equal(t, version+2, whole.Building)
-	_, err = w.rebuilds.Cancel(t.Context(), projections.Order{Name: name, By: "ada"})
+	_, err = w.rebuilds.Cancel(t.Context(), projections.Order{Name: name, Decider: projections.Decider{By: "ada"}})
 	require.NoError(t, err)
 
 	w.stop()
@@ -186,10 +186,10 @@ func TestRebuilds_FromSnapshot(t *testing.T) {
 	w := newRebuildFixture(t)
 	a, b := w.entity(t, "A"), w.entity(t, "B")
 	w.write(t, a, moved(20)...)
-	order := projections.Order{Name: name, By: "ada"}
+	order := projections.Order{Name: name, Decider: projections.Decider{By: "ada"}}
 	w.start(t)
 	w.hurry(t, func() bool { return w.shown(t, version, a)["first"] == 20 }, "the first version")
-	latest := projections.Order{Name: name, By: "ada", Latest: true}
+	latest := projections.Order{Name: name, Decider: projections.Decider{By: "ada"}, Latest: true}
 	_, err := w.rebuilds.Start(t.Context(), latest, false)
 	require.Equal(t, projection.CodeSnapshotNotFound, fault.CodeOf(err))
 
@@ -225,7 +225,7 @@ func TestRebuilds_FromSnapshot(t *testing.T) {
 	require.NoError(t, err)
 
 	// One of a partition, for that partition; by its version; and it goes as it came.
-	inA := projections.Order{Name: name, By: "ada", Partition: a}
+	inA := projections.Order{Name: name, Decider: projections.Decider{By: "ada"}, Partition: a}
 	_, err = w.rebuilds.TakeSnapshot(t.Context(), inA)
 	require.NoError(t, err)
 	require.NoError(t, w.rebuilds.CopySnapshots(t.Context()))
@@ -291,7 +291,7 @@ func TestRebuilds_SnapshotEvery(t *testing.T) {
 	require.Equal(t, []any{true, "system"}, []any{first.Complete, first.StartedBy})
 	read(a, 9, 15)
 	require.Len(t, w.status(t).Snapshots, 1)
-	_, err := w.rebuilds.TakeSnapshot(t.Context(), projections.Order{Name: name, By: "ada", Partition: a})
+	_, err := w.rebuilds.TakeSnapshot(t.Context(), projections.Order{Name: name, Decider: projections.Decider{By: "ada"}, Partition: a})
 	require.NoError(t, err)
 	read(a, 1, 16)
 	require.Len(t, w.status(t).Snapshots, 3, "one of a single legal entity is beside them")
@@ -322,7 +322,7 @@ func TestRebuilds_DropsSnapshotOfOtherHandler(t *testing.T) {
 	w.write(t, a, moved(5)...)
 	w.start(t)
 	w.hurry(t, func() bool { return w.shown(t, version, a)["first"] == 5 }, "the first version")
-	_, err := w.rebuilds.TakeSnapshot(t.Context(), projections.Order{Name: name, By: "ada"})
+	_, err := w.rebuilds.TakeSnapshot(t.Context(), projections.Order{Name: name, Decider: projections.Decider{By: "ada"}})
 	require.NoError(t, err)
 	_, err = w.store.ProjectionVersions.AddProjection(t.Context(), projection.Projection{Name: name, Version: 9, Code: 9, Role: projection.Building, Status: projection.Running})
 	require.NoError(t, err)

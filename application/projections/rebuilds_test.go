@@ -102,7 +102,7 @@ func TestRebuild(t *testing.T) {
 	require.Equal(t, version, w.active(t), "before any node has run")
 	w.start(t)
 	w.hurry(t, func() bool { return w.rows(version, a) == 20 }, "the first version")
-	order := projections.Order{Name: name, By: "ada"}
+	order := projections.Order{Name: name, Decider: projections.Decider{By: "ada"}}
 	for _, step := range []func() error{
 		func() error { _, err := w.rebuilds.Switch(t.Context(), order); return err },
 		func() error { _, err := w.rebuilds.Cancel(t.Context(), order); return err },
@@ -180,7 +180,7 @@ func TestRebuilds_StalledBuildIsNotActivated(t *testing.T) {
 	w.handler.fail(version+1, fault.New(fault.Internal, "x.broken", "broken"))
 	w.start(t)
 	w.hurry(t, func() bool { return w.rows(version, a) == 3 }, "the first version")
-	_, err := w.rebuilds.Start(t.Context(), projections.Order{Name: name, By: "ada"}, true)
+	_, err := w.rebuilds.Start(t.Context(), projections.Order{Name: name, Decider: projections.Decider{By: "ada"}}, true)
 	require.NoError(t, err)
 	w.hurry(t, func() bool { return w.show(t).Halted == 1 }, "it is halted")
 	require.NoError(t, w.rebuilds.Maintain(t.Context()))
@@ -190,7 +190,7 @@ func TestRebuilds_StalledBuildIsNotActivated(t *testing.T) {
 
 	// An operator treats the version by its number.
 	o := w.operations(w.handler)
-	fix := projections.Command{Name: name, Action: projection.Fix, Partition: a, By: "ada"}
+	fix := projections.Command{Name: name, Action: projection.Fix, Partition: a, Decider: projections.Decider{By: "ada"}}
 	require.Equal(t, projection.CodeNotHalted, fault.CodeOf(o.Do(t.Context(), fix)), "the one that is shown is well")
 	w.handler.fail(version+1, nil)
 	fix.Version = version + 1

@@ -203,7 +203,7 @@ func (r *Rebuilds) orderDue(ctx context.Context, all []projection.Projection, p 
 	if read < r.config.SnapshotEvery {
 		return nil
 	}
-	_, err = r.TakeSnapshot(ctx, Order{Name: p.Name, By: "system"})
+	_, err = r.TakeSnapshot(ctx, Order{Name: p.Name, Decider: Decider{By: "system"}})
 	if fault.CodeOf(err) == projection.CodeSnapshotInProgress {
 		return nil // another node was faster
 	}

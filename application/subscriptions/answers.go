@@ -188,8 +188,11 @@ func (s *Service) Refuse(ctx context.Context, p ports.Principal, r Refusal) (Ans
 	if r.Action != subscription.Skip {
 		return s.answer(ctx, p, &sub, r.LegalEntity, r.EventIDs, refuse, nil)
 	}
-	return s.answer(ctx, p, &sub, r.LegalEntity, r.EventIDs, refuse, func(m subscription.Message) ports.ParkedDecision {
-		return s.decision(p, m, "skip", r.Reason)
+	return s.answer(ctx, p, &sub, r.LegalEntity, r.EventIDs, refuse, func(partition event.PartitionID) *messageDecision {
+		if heads, _ := s.config.Heads.Heads(); heads[partition].Administrative {
+			return nil // each record would be one more event there to be skipped
+		}
+		return s.messageDecision(p, &sub, partition, "skip", r.Reason)
 	})
 }
 
@@ -203,21 +206,43 @@ func checkReason(reason string) error {
 	return shredding.CheckText("/reason", reason)
 }
 
-func (s *Service) decision(p ports.Principal, m subscription.Message, action, reason string) ports.ParkedDecision {
-	return ports.ParkedDecision{
-		ID: s.config.IDs.NewID(s.config.Clock.Now()), Sequence: m.Sequence, EventID: m.EventID, Action: action, Actor: p.PersonID, Reason: reason, Code: m.Code,
+// messageDecision records, once, a decision about messages of one partition: a transaction may run
+// again, and then records only what it did not record before.
+type messageDecision struct {
+	ports.MessageDecision
+	decisions ports.SubscriptionDecisions
+	recorded  map[event.Sequence]bool
+}
+
+func (s *Service) messageDecision(p ports.Principal, sub *subscription.Subscription, partition event.PartitionID, action, reason string) *messageDecision {
+	return &messageDecision{
+		ports.MessageDecision{Subscription: sub, Partition: partition, Action: action, Reason: reason, By: p}, s.config.Decisions, map[event.Sequence]bool{},
 	}
+}
+
+func (d *messageDecision) record(ctx context.Context, messages []subscription.Message) error {
+	d.Messages = slices.DeleteFunc(slices.Clone(messages), func(m subscription.Message) bool { return d.recorded[m.Sequence] })
+	if len(d.Messages) == 0 {
+		return nil
+	}
+	if err := d.decisions.DecideMessages(ctx, d.MessageDecision); err != nil {
+		return err
+	}
+	for _, m := range d.Messages {
+		d.recorded[m.Sequence] = true
+	}
+	return nil
 }
 
 // answerFunc applies an answer to one message of a window.
 type answerFunc func(*subscription.Window, event.Sequence) subscription.Outcome
 
-// decisionFunc keeps what was decided about a message.
-type decisionFunc func(subscription.Message) ports.ParkedDecision
+// decisionFunc makes the decision about the messages of a partition that an answer applies to.
+type decisionFunc func(event.PartitionID) *messageDecision
 
-// answer applies an answer to the events in all partitions in which they are open. record
-// makes the stored decision about a message that the answer applied to; nil: none.
-func (s *Service) answer(ctx context.Context, p ports.Principal, sub *subscription.Subscription, legalEntity string, ids []event.ID, apply answerFunc, record decisionFunc) (AnswerResult, error) {
+// answer applies an answer to the events in all partitions in which they are open. decide
+// makes the decision that is recorded about the messages that the answer applied to; nil: none.
+func (s *Service) answer(ctx context.Context, p ports.Principal, sub *subscription.Subscription, legalEntity string, ids []event.ID, apply answerFunc, decide decisionFunc) (AnswerResult, error) {
 	if len(ids) > maxAnswers {
 		return AnswerResult{}, fault.New(fault.Invalid, "subscription.answer_invalid", "an answer names at most 10,000 events; send several").WithField("/event_ids")
 	}
@@ -250,7 +275,7 @@ func (s *Service) answer(ctx context.Context, p ports.Principal, sub *subscripti
 				continue
 			}
 			visited[partition] = true
-			found, counts, err := s.answerPartition(ctx, sub, partition, ids, wanted, apply, record)
+			found, counts, err := s.answerPartition(ctx, sub, partition, ids, wanted, apply, decide)
 			if err != nil {
 				return AnswerResult{}, err
 			}
@@ -275,21 +300,25 @@ func (s *Service) answer(ctx context.Context, p ports.Principal, sub *subscripti
 
 // answerPartition applies an answer to the events that are open in one partition, and reports
 // those that are parked there.
-func (s *Service) answerPartition(ctx context.Context, sub *subscription.Subscription, partition event.PartitionID, ids []event.ID, wanted map[event.ID]bool, apply answerFunc, record decisionFunc) (found map[event.ID]subscription.Outcome, counts subscription.Counts, err error) {
+func (s *Service) answerPartition(ctx context.Context, sub *subscription.Subscription, partition event.PartitionID, ids []event.ID, wanted map[event.ID]bool, apply answerFunc, decide decisionFunc) (found map[event.ID]subscription.Outcome, counts subscription.Counts, err error) {
+	var decision *messageDecision
+	if decide != nil {
+		decision = decide(partition)
+	}
 	err = s.withLock(ctx, sub.UID, partition, func(ctx context.Context, tx ports.DeliveryTx) error {
 		found = map[event.ID]subscription.Outcome{} // the function may run again
 		w, open, err := windowOf(ctx, tx, sub, ids)
 		if err != nil {
 			return err
 		}
-		var decisions []ports.ParkedDecision
+		var decided []subscription.Message
 		for _, m := range slices.Clone(open) {
 			if !wanted[m.EventID] {
 				continue
 			}
 			outcome := apply(w, m.Sequence)
-			if found[m.EventID] = outcome; outcome == subscription.Applied && record != nil {
-				decisions = append(decisions, record(m))
+			if found[m.EventID] = outcome; outcome == subscription.Applied {
+				decided = append(decided, m)
 			}
 		}
 		if len(found) < len(wanted) && tx.Cursor().Parked > 0 {
@@ -302,8 +331,10 @@ func (s *Service) answerPartition(ctx context.Context, sub *subscription.Subscri
 			}
 		}
 		counts = w.Counts
-		if err := tx.Record(ctx, decisions); err != nil {
-			return err
+		if decision != nil {
+			if err := decision.record(ctx, decided); err != nil {
+				return err
+			}
 		}
 		return saveAnswer(ctx, s, tx, sub, w)
 	})

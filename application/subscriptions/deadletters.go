@@ -136,8 +136,12 @@ func (s *Service) Decisions(ctx context.Context, c Caller, id string, limit int)
 	if err != nil {
 		return nil, nil, err
 	}
-	out, err := s.config.Store.Decisions(ctx, sub.TenantID, sub.ID, partitions, limit)
-	return out, codes, err
+	out, err := s.config.Decisions.MessageDecisions(ctx, sub.TenantID, sub.ID, partitions, limit)
+	if err != nil || len(out) >= limit {
+		return out, codes, err
+	}
+	former, err := s.config.Store.FormerDecisionsOf(ctx, sub.TenantID, sub.ID, partitions, limit-len(out))
+	return append(out, former...), codes, err
 }
 
 // DeadLetterResult says how many dead letters were replayed or discarded, and whether the same
@@ -153,8 +157,8 @@ func (s *Service) Replay(ctx context.Context, c Caller, id string, q DeadLetterQ
 	return s.resolveDeadLetters(ctx, c, id, q, "replay", reason)
 }
 
-// Discard removes parked messages, at most Limit of them. The actor and the reason are stored
-// permanently. Fault subscription.reason_missing.
+// Discard removes parked messages, at most Limit of them. The actor and the reason are
+// recorded. Fault subscription.reason_missing.
 func (s *Service) Discard(ctx context.Context, c Caller, id string, q DeadLetterQuery, reason string) (DeadLetterResult, error) {
 	if strings.TrimSpace(reason) == "" {
 		return DeadLetterResult{}, fault.New(fault.Invalid, "subscription.reason_missing", "say why these messages are discarded; the reason is stored for auditors").WithField("/reason")
@@ -180,6 +184,7 @@ func (s *Service) resolveDeadLetters(ctx context.Context, c Caller, id string, q
 		var resolved int
 		var more bool
 		var counts subscription.Counts
+		decision := s.messageDecision(c.Principal, &sub, p, action, reason)
 		err := s.withLock(ctx, sub.UID, p, func(ctx context.Context, tx ports.DeliveryTx) error {
 			resolved, more = 0, false
 			parked, err := tx.Parked(ctx, ports.ParkedQuery{EventIDs: q.EventIDs, Code: q.Code, Limit: left + 1})
@@ -196,16 +201,14 @@ func (s *Service) resolveDeadLetters(ctx context.Context, c Caller, id string, q
 			if err != nil {
 				return err
 			}
-			decisions := make([]ports.ParkedDecision, 0, len(parked))
 			for _, m := range parked {
-				decisions = append(decisions, s.decision(c.Principal, m, action, reason))
 				if action == "replay" {
 					w.Replay(m)
 				} else {
 					w.Discard(m.Sequence)
 				}
 			}
-			if err := tx.Record(ctx, decisions); err != nil {
+			if err := decision.record(ctx, parked); err != nil {
 				return err
 			}
 			resolved, counts = len(parked), w.Counts

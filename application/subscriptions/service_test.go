@@ -2,6 +2,8 @@ package subscriptions_test
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"slices"
 	"sync"
 	"testing"
@@ -189,6 +191,65 @@ func TestRefuse_ParkedMessageDoesNotBlockLegalEntity(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, decisions, 1)
 	require.Equal(t, []string{"discard", "person-1", "corrected by hand", "x"}, []string{decisions[0].Action, decisions[0].Actor, decisions[0].Reason, decisions[0].Code})
+}
+
+// Decisions about messages are events, newest first, which outlive their subscription. A transaction
+// that runs again records them once.
+func TestDecisions_AreEvents(t *testing.T) {
+	t.Parallel()
+	c := counter(t)
+	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.NoOrder, BreakerAfter: subscription.NoBreaker}, subscription.Filter{})
+	c.Write(t, 0, 3, "one")
+	taken := ids(poll(t, c, subscriptions.Poll{}))
+	_, err := c.Service.Refuse(t.Context(), c.Person, subscriptions.Refusal{ID: "s", EventIDs: taken[:1], Action: subscription.Skip, Code: "crm.known", Reason: "it is known"})
+	require.NoError(t, err)
+	refuse(t, c, subscription.Park, "x", taken[1:]...)
+	again := counterOver(c, twice{c.Store})
+	_, err = again.Replay(t.Context(), owner(c), "s", subscriptions.DeadLetterQuery{Limit: 1}, "again")
+	require.NoError(t, err)
+	_, err = again.Discard(t.Context(), owner(c), "s", subscriptions.DeadLetterQuery{Limit: 10}, "corrected by hand")
+	require.NoError(t, err)
+	list := func(limit int) (out []string) {
+		t.Helper()
+		decisions, _, err := c.Service.Decisions(t.Context(), owner(c), "s", limit)
+		require.NoError(t, err)
+		for _, d := range decisions {
+			require.Equal(t, c.Entities[0].Partition, d.Partition)
+			out = append(out, fmt.Sprintf("%s %s %s %s: %s", d.Action, d.EventID, d.Actor, d.Code, d.Reason))
+		}
+		return out
+	}
+	want := []string{
+		fmt.Sprintf("discard %s person-1 x: corrected by hand", taken[2]), fmt.Sprintf("replay %s person-1 x: again", taken[1]), fmt.Sprintf("skip %s person-1 : it is known", taken[0]),
+	}
+	require.Equal(t, want, list(10))
+	require.Equal(t, want[:1], list(1))
+	require.NoError(t, c.Service.Delete(t.Context(), owner(c), "s"))
+	c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{})
+	require.Equal(t, want, list(10))
+}
+
+// twice runs what is done under a lock two times, as after a deadlock, and keeps the second.
+type twice struct{ conformance.SubscriptionStore }
+
+var errDeadlock = errors.New("a deadlock")
+
+func (s twice) Deliver(ctx context.Context, uid event.ID, p event.PartitionID, wait bool, f func(context.Context, ports.DeliveryTx) error) (bool, error) {
+	_, err := s.SubscriptionStore.Deliver(ctx, uid, p, wait, func(ctx context.Context, tx ports.DeliveryTx) error {
+		if err := f(ctx, tx); err != nil {
+			return err
+		}
+		return errDeadlock
+	})
+	if !errors.Is(err, errDeadlock) {
+		return false, err
+	}
+	return s.SubscriptionStore.Deliver(ctx, uid, p, wait, f)
+}
+
+// counterOver is another node over a store.
+func counterOver(c *conformance.DeliveryFixture, store conformance.SubscriptionStore) *subscriptions.Service {
+	return conformance.NewDeliveryFixture(c.SubscriptionFixture, func(config *subscriptions.Config) { config.Store = store }).Service
 }
 
 func TestReplay_LimitsEachCall(t *testing.T) {

@@ -128,6 +128,27 @@ func (t *eventTypes) compare(ctx context.Context, c *chain, store Store) error {
 	for _, of := range gone {
 		c.add(RegistrationMismatch, t.listed[of], fmt.Sprintf("the built-in type %s version %d was listed and is not there", of.name, of.version))
 	}
+	return compareShared(ctx, c, store, shared.Versions)
+}
+
+// compareShared finds names of built-in types that tenants may take, which they could once no release
+// has the type any more.
+func compareShared(ctx context.Context, c *chain, store Store, builtIn []ports.StoredVersion) error {
+	names := make([]string, len(builtIn))
+	for i := range builtIn {
+		names[i] = builtIn[i].Type
+	}
+	slices.Sort(names)
+	names = slices.Compact(names)
+	stored, err := store.EventTypeNumbers(ctx, names)
+	if err != nil {
+		return err
+	}
+	for _, name := range names {
+		if of, known := stored[name]; known && !of.IsShared {
+			c.add(RegistrationMismatch, 0, fmt.Sprintf("the name of the built-in type %s is stored as one that tenants may take", name))
+		}
+	}
 	return nil
 }
 

@@ -3,36 +3,40 @@ package verify
 import (
 	"context"
 	"encoding/hex"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/projection"
 )
 
-// The events of an administrative log about custom projections.
+// The events of an administrative log about projections.
 const (
-	projectionDefined = "backbone.projection.defined"
-	projectionRemoved = "backbone.projection.removed"
+	projectionEvents   = "backbone.projection."
+	projectionDefined  = projectionEvents + "defined"
+	projectionRemoved  = projectionEvents + "removed"
+	projectionOperated = projectionEvents + "operated"
 )
 
-// recordedProjection is the data of an event about a custom projection.
+// recordedProjection is the data of an event about a projection.
 type recordedProjection struct {
-	Name   string   `json:"projection"`
-	Digest string   `json:"definition_sha256"`
-	Others []string `json:"other_definitions_sha256"`
+	Name       string                     `json:"projection"`
+	Definition json.RawMessage            `json:"definition"`
+	Versions   projection.DecidedVersions `json:"versions"`
 
 	sequence event.Sequence
 	digests  []string // of all definitions since it was created
 }
 
-// projections compares the definitions of custom projections with what the administrative log
-// recorded. The key is the name.
+// projections compares custom projections with what the administrative log recorded: which version
+// readers see, and the definitions, status and settings of versions. The key is the name.
 type projections map[string]recordedProjection
 
 func (p projections) note(c *chain, e *event.Recorded) {
-	if e.Type != projectionDefined && e.Type != projectionRemoved {
+	if !strings.HasPrefix(e.Type, projectionEvents) || e.Type == skipsAdopted {
 		return
 	}
 	recorded := recordedProjection{sequence: e.Sequence}
@@ -40,11 +44,24 @@ func (p projections) note(c *chain, e *event.Recorded) {
 		c.add(AnnouncementUnreadable, e.Sequence, "the event of a projection cannot be read")
 		return
 	}
-	if e.Type == projectionRemoved {
+	before, exists := p[recorded.Name]
+	switch {
+	case e.Type == projectionRemoved:
 		delete(p, recorded.Name)
 		return
+	case e.Type == projectionDefined:
+		digest := projection.DefinitionDigest(recorded.Definition)
+		recorded.digests = append(before.digests, hex.EncodeToString(digest[:]))
+	case !exists: // a projection of a module
+		return
+	default:
+		recorded.digests = before.digests
 	}
-	recorded.digests = append(append(p[recorded.Name].digests, recorded.Digest), recorded.Others...)
+	for _, v := range recorded.Versions {
+		if !slices.Contains(recorded.digests, v.Digest) {
+			recorded.digests = append(recorded.digests, v.Digest)
+		}
+	}
 	p[recorded.Name] = recorded
 }
 
@@ -62,14 +79,37 @@ func (p projections) compare(ctx context.Context, c *chain, store Store) error {
 		if rows[i].Role == projection.Active {
 			delete(missing, name)
 		}
-		recorded, known := p[name]
-		digest := projection.DefinitionDigest(rows[i].Definition)
-		if !known || !slices.Contains(recorded.digests, hex.EncodeToString(digest[:])) {
-			c.add(ProjectionMismatch, recorded.sequence, fmt.Sprintf("the definition of version %d of the projection %s was never recorded", rows[i].Version, name))
+		recorded := p[name]
+		if difference := recorded.differs(rows[i]); difference != "" {
+			c.add(ProjectionMismatch, recorded.sequence, fmt.Sprintf("version %d of the projection %s %s", rows[i].Version, name, difference))
 		}
 	}
 	for _, name := range slices.Sorted(maps.Keys(missing)) {
-		c.add(ProjectionMismatch, missing[name].sequence, fmt.Sprintf("the projection %s was recorded and is not there; a node that starts creates it again", name))
+		c.add(ProjectionMismatch, missing[name].sequence, fmt.Sprintf("the projection %s was recorded and readers see no version of it; a node that starts repairs what a crash left", name))
 	}
 	return nil
+}
+
+// differs says what of a live version was never recorded; "": nothing.
+func (r recordedProjection) differs(row projection.Projection) string {
+	got := row.Decided()
+	if !slices.Contains(r.digests, got.Digest) {
+		return "has a definition that was never recorded"
+	}
+	want, known := r.Versions.Find(row.Version)
+	switch {
+	case got.Role == projection.Retained && got.Scope != 0 && (!known || want.Role == projection.Building): // it took the rows that another one replaced in a legal entity
+		return ""
+	case !known:
+		return "was never recorded, or was dropped"
+	case row.Status == projection.Faulted: // a node decides that
+		got.Status = want.Status
+	}
+	switch {
+	case got.Role != want.Role || got.Scope != want.Scope:
+		return fmt.Sprintf("is %s, and %s was recorded; a node that starts repairs what a crash left", got.Role, want.Role)
+	case got != want:
+		return "has another status, settings, definition, snapshot or switch than was recorded"
+	}
+	return ""
 }

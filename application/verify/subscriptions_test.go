@@ -1,15 +1,20 @@
 package verify_test
 
 import (
+	"context"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/application/administration"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // TestRun_Subscriptions compares the rows of subscriptions with the administrative log.
@@ -75,4 +80,36 @@ func firstDetail(t *testing.T, v *tamperedLog) string {
 	reports, err := verify.Run(t.Context(), v, "acme", []string{ports.AdministrativeCode}, nil)
 	require.NoError(t, err)
 	return reports[0].Findings[0].Detail
+}
+
+// formerRows are decisions about messages that an earlier release stored.
+type formerRows []ports.ParkedDecision
+
+func (f formerRows) FormerDecisions(_ context.Context, tenantID string, after ports.ParkedDecision, limit int) ([]ports.ParkedDecision, error) {
+	left := slices.DeleteFunc(slices.Clone(f), func(d ports.ParkedDecision) bool { return d.TenantID != tenantID || d.Partition <= after.Partition })
+	return left[:min(limit, len(left))], nil
+}
+
+// TestRun_FormerDecisions compares the decisions of an earlier release with their digest, which the log
+// takes over once.
+func TestRun_FormerDecisions(t *testing.T) {
+	t.Parallel()
+	rows := formerRows{{TenantID: "other"}}
+	for p := range event.PartitionID(2500) { // several pages
+		rows = append(rows, ports.ParkedDecision{TenantID: "acme", Subscription: "s", Partition: p + 1, Action: "discard", Actor: "p-1", Reason: "a test"})
+	}
+	log := testkit.Must(conformance.NewAdministrativeLog(testkit.NewClock(start), administration.AdoptMessageDecisions(rows)))
+	_, err := log.Of(t.Context(), "acme")
+	require.NoError(t, err)
+	v := vaultOn(log.Database)
+	v.former = rows
+	require.Empty(t, kinds(t, v))
+	mismatch := []verify.FindingKind{verify.SubscriptionMismatch}
+	v.former = slices.Clone(rows)
+	v.former[2400].Actor = "p-2"
+	require.Equal(t, mismatch, kinds(t, v), "edited")
+	v.former = rows[:2400]
+	require.Equal(t, mismatch, kinds(t, v), "deleted")
+	v.former = append(rows, ports.ParkedDecision{TenantID: "acme", Partition: 9000})
+	require.Equal(t, mismatch, kinds(t, v), "invented")
 }

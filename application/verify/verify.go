@@ -21,11 +21,13 @@ type Store interface {
 	ports.AccessReader
 	ports.LegalEntities
 	ports.Installations
+	ports.FormerDecisions
 	// RegistryRecord reads one registry of event types as it is stored.
 	RegistryRecord(ctx context.Context, tenantID string) (ports.RegistryRecord, error)
 	// EventTypeNumbers returns the numbers of the types that have one.
 	EventTypeNumbers(ctx context.Context, names []string) (map[string]ports.EventTypeName, error)
 	Head(ctx context.Context, p event.PartitionID) (ports.Head, error)
+	ports.DeadLetters
 	// ListProjections lists the versions of all projections.
 	ListProjections(ctx context.Context) ([]projection.Projection, error)
 	// Subscriptions and WebhookEndpoints list the rows of a tenant.
@@ -228,8 +230,9 @@ func (r *run) verify(ctx context.Context, store Store, le ports.LegalEntity) (En
 	return report, nil
 }
 
-// checkReaders finds readers beyond the end. One that is too far on within the log has skipped
-// events, which shows when its rows are compared with those of a rebuild.
+// checkReaders finds readers beyond the end, and deliveries of subscriptions that contradict each
+// other. A reader that is too far on within the log has skipped events: of a projection this shows
+// when its rows are compared with those of a rebuild, to consumers when they compare what they got.
 func (c *chain) checkReaders(ctx context.Context, store Store) error {
 	readers, err := store.Readers(ctx, c.entity.Partition)
 	if err != nil {
@@ -247,7 +250,11 @@ func (c *chain) checkReaders(ctx context.Context, store Store) error {
 			c.add(CheckpointMismatch, c.report.Head+1, fmt.Sprintf("%s has read through %d, and the log ends at %d", reader.Name, reader.Sequence, head.Sequence))
 		}
 	}
-	return nil
+	damaged, err := store.DeliveryDamage(ctx, c.entity.Partition, MaxFindings)
+	for _, d := range damaged {
+		c.add(SubscriptionMismatch, d.Sequence, fmt.Sprintf("the subscription %s %s", d.Subscription, d.Damage))
+	}
+	return err
 }
 
 // walkAll checks all events, the rows of streams and of persons, and the number of events.

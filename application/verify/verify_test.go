@@ -39,6 +39,7 @@ type tamperedLog struct {
 	*memory.Registry
 	*memory.AccessLog
 	*memory.ProjectionVersions
+	former formerRows
 	clock  *testkit.Clock
 	ids    *system.IDs
 	tamper func(p event.PartitionID, events []event.Recorded) []event.Recorded // of a whole partition
@@ -53,6 +54,7 @@ type tamperedLog struct {
 	requests   []ports.RequestKey
 	series     []ports.NumberSeries
 	readers    []ports.LogReader
+	damage     []ports.DeliveryDamage
 	unlisted   []event.PartitionID
 	hidden     int // events that reading in order does not come across
 	kept       int // of streams that nothing else shows
@@ -63,6 +65,11 @@ func newVault() *tamperedLog {
 	v := vaultOn(memory.New(memory.Config{LogName: logName, Clock: clock}))
 	v.clock, v.ids = clock, system.NewIDs()
 	return v
+}
+
+// FormerDecisions implements ports.FormerDecisions.
+func (v *tamperedLog) FormerDecisions(ctx context.Context, tenantID string, after ports.ParkedDecision, limit int) ([]ports.ParkedDecision, error) {
+	return v.former.FormerDecisions(ctx, tenantID, after, limit)
 }
 
 func vaultOn(d *memory.Database) *tamperedLog {
@@ -190,7 +197,7 @@ func (v *tamperedLog) RegistryRecord(_ context.Context, tenantID string) (ports.
 func (v *tamperedLog) EventTypeNumbers(context.Context, []string) (map[string]ports.EventTypeName, error) {
 	numbers := map[string]ports.EventTypeName{}
 	for i := range v.types {
-		numbers[v.types[i].Type] = ports.EventTypeName{Number: v.types[i].Number}
+		numbers[v.types[i].Type] = ports.EventTypeName{Number: v.types[i].Number, IsShared: true}
 	}
 	return numbers, nil
 }
@@ -231,6 +238,10 @@ func (v *tamperedLog) NumberSeries(context.Context, event.PartitionID) ([]ports.
 
 func (v *tamperedLog) Readers(context.Context, event.PartitionID) ([]ports.LogReader, error) {
 	return v.readers, nil
+}
+
+func (v *tamperedLog) DeliveryDamage(context.Context, event.PartitionID, int) ([]ports.DeliveryDamage, error) {
+	return v.damage, nil
 }
 
 func (v *tamperedLog) UnlistedPartitions(context.Context) ([]event.PartitionID, error) {

@@ -35,7 +35,9 @@ func (a *App) composeAdministration(ctx context.Context, clock ports.Clock, poli
 		Adoptions: []administration.Adoption{
 			administration.AdoptWebhooks(a.Store.Webhooks.FormerHosts, formerWebhooks(a.Store)),
 			administration.AdoptSubscriptions(a.Store.Subscriptions.Subscriptions),
+			administration.AdoptMessageDecisions(a.Store.Subscriptions),
 			administration.AdoptProjections(a.Store.ProjectionVersions.ListProjections),
+			administration.AdoptSkips(a.Store.ProjectionVersions, a.Store.Directory),
 		},
 	})
 	a.Principals = administration.NewPrincipals(a.administration, a.Store.Audit, a.Store.Events)

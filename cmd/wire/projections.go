@@ -18,8 +18,9 @@ import (
 // for the head watcher, which must exist.
 func (a *App) composeProjections(handlers map[string]ports.ProjectionHandler, clock ports.Clock) (err error) {
 	c := a.config.Projector
+	decisions := administration.NewProjections(a.administration, a.actorOf)
 	a.custom, err = custom.New(custom.Config{
-		Compiler: jq.NewWithLimits(foldLimits()), Rows: a.Store.ProjectionRows, Register: a.Store.ProjectionVersions, Decisions: administration.NewProjections(a.administration, a.actorOf), Entities: a.Store.Directory, Events: upcasting.UpcastReader(a.Store.Events, a.Upcaster),
+		Compiler: jq.NewWithLimits(foldLimits()), Rows: a.Store.ProjectionRows, Register: a.Store.ProjectionVersions, Decisions: decisions, Entities: a.Store.Directory, Events: upcasting.UpcastReader(a.Store.Events, a.Upcaster),
 		Upcast: func(h ports.ProjectionHandler) ports.ProjectionHandler {
 			return upcasting.UpcastProjection(h, a.Upcaster)
 		},
@@ -33,7 +34,7 @@ func (a *App) composeProjections(handlers map[string]ports.ProjectionHandler, cl
 		return err
 	}
 	a.operations = projections.NewOperations(projections.OperationsConfig{
-		Store: a.Store.Projections, Log: bookLog{a.Store.Events}, Register: a.Store.ProjectionVersions, Letters: a.Store.ProjectionVersions, Leases: a.Store.Leases, Clock: clock,
+		Store: a.Store.Projections, Log: bookLog{a.Store.Events}, Register: a.Store.ProjectionVersions, Decisions: decisions, Letters: a.Store.ProjectionVersions, Leases: a.Store.Leases, Clock: clock,
 		Declared: a.Catalog.Projections, Custom: a.custom, Handlers: handlers, Wake: func() { a.Runner.Wake() },
 	})
 	upcast := a.withUpcasting(handlers)
@@ -43,7 +44,7 @@ func (a *App) composeProjections(handlers map[string]ports.ProjectionHandler, cl
 		stored, proofs = a.Store.ProjectionSnapshots, snapshots.NewProjections(a.Store.Directory, snapshots.NewAuthenticator(a.vault, a.logger, a.metrics))
 	}
 	a.rebuilds, err = projections.NewRebuilds(projections.RebuildsConfig{
-		Store: a.Store.Projections, Log: bookLog{a.Store.Events}, Register: a.Store.ProjectionVersions, Versions: a.Store.ProjectionVersions, Snapshots: stored, Proofs: proofs, Clock: clock, Logger: a.logger, Declared: a.Catalog.Projections, Custom: a.custom, Handlers: upcast,
+		Store: a.Store.Projections, Log: bookLog{a.Store.Events}, Register: a.Store.ProjectionVersions, Decisions: decisions, Versions: a.Store.ProjectionVersions, Snapshots: stored, Proofs: proofs, Clock: clock, Logger: a.logger, Declared: a.Catalog.Projections, Custom: a.custom, Handlers: upcast,
 		Tables: tablesOf(handlers), Wake: func() { a.Runner.Wake() }, MaxBehind: c.SwitchWithin, SnapshotEvery: c.SnapshotEvery, ManualSwitch: c.Switch == "manual",
 	})
 	if err != nil {

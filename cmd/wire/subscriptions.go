@@ -37,6 +37,9 @@ func (a *App) recoverDecided(ctx context.Context) error {
 		if err == nil {
 			err = a.custom.Recover(ctx, log.TenantID)
 		}
+		if err == nil {
+			err = a.rebuilds.Recover(ctx, log.TenantID)
+		}
 		if err != nil && !administration.IsBroken(err) { // which the start has reported
 			return err
 		}

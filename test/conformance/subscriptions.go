@@ -57,7 +57,6 @@ func SubscriptionPromises() []SubscriptionPromise {
 		{"only due messages are found", dueOnly},
 		{"reset keeps parked messages before it", clearKeeps},
 		{"parked messages are paged and grouped", parkedPages},
-		{"decisions outlive their subscription", decisionsStay},
 		{"breaker opens once at its threshold", breakerOpens},
 		{"failures of one delivery add up", breakerTwice},
 		{"delivery with an ended context does not run", endedContexts},
@@ -286,7 +285,6 @@ func rollsBack(t require.TestingT, d *SubscriptionFixture) {
 		require.NoError(t, tx.Save(ctx, c, []subscription.Message{d.message(2, subscription.Leased)}, []event.Sequence{1}))
 		_, err := tx.Fail(ctx, 5, "x", 1)
 		require.NoError(t, err)
-		require.NoError(t, tx.Record(ctx, []ports.ParkedDecision{{ID: d.ids.next(), Sequence: 1, EventID: kept.EventID, Action: "skip", Actor: "p"}}))
 		return broken
 	})
 	require.ErrorIs(t, err, broken)
@@ -301,9 +299,6 @@ func rollsBack(t require.TestingT, d *SubscriptionFixture) {
 	require.NoError(t, err)
 	require.Equal(t, subscription.Active, there.Status)
 	require.Zero(t, there.Failures)
-	decisions, err := d.Store.Decisions(ctx, d.Tenant, "s", []event.PartitionID{d.Entities[0].Partition}, 10)
-	require.NoError(t, err)
-	require.Empty(t, decisions)
 }
 
 func excludes(t require.TestingT, d *SubscriptionFixture) {
@@ -832,28 +827,6 @@ func parkedPages(t require.TestingT, d *SubscriptionFixture) {
 	require.NoError(t, err)
 	now := d.Clock.Now()
 	require.Equal(t, []ports.ParkedGroup{{Code: "case.broken", Messages: 4, First: now, Last: now}, {Code: "timeout", Messages: 2, First: now, Last: now}}, groups)
-}
-
-func decisionsStay(t require.TestingT, d *SubscriptionFixture) {
-	ctx := context.Background()
-	s := d.create(t, "s")
-	var ids []event.ID
-	for n := event.Sequence(1); n <= 3; n++ {
-		id := d.ids.next()
-		ids = append(ids, id)
-		d.in(t, s.UID, 0, func(ctx context.Context, tx ports.DeliveryTx) error {
-			return tx.Record(ctx, []ports.ParkedDecision{{ID: id, Sequence: n, EventID: id, Action: "discard", Actor: "person-1", Reason: "a test", Code: "x"}})
-		})
-	}
-	require.NoError(t, d.Store.DeleteSubscription(ctx, s.UID))
-	got, err := d.Store.Decisions(ctx, d.Tenant, "s", []event.PartitionID{d.Entities[0].Partition}, 2)
-	require.NoError(t, err)
-	require.Len(t, got, 2)
-	require.Equal(t, ports.ParkedDecision{
-		ID: ids[2], TenantID: d.Tenant, Subscription: "s", Partition: d.Entities[0].Partition, Sequence: 3, EventID: ids[2],
-		Action: "discard", Actor: "person-1", Reason: "a test", Code: "x", At: d.Clock.Now(),
-	}, got[0])
-	require.Equal(t, ids[1], got[1].ID)
 }
 
 // breakerTwice counts failures twice in one delivery, and once more when the breaker is open and

@@ -24,11 +24,9 @@ type brokenSubscriptions struct {
 	due       func([]ports.DueDelivery) []ports.DueDelivery
 	stay      bool // consumers never leave
 	parked    func(*ports.ParkedQuery)
-	forget    bool // deleting forgets decisions
 	keep      bool // deleting does nothing
 	boundless bool // a tenant may have any number
 	anywhere  bool // looks for events in all partitions
-	deleted   map[string]bool
 }
 
 func (b *brokenSubscriptions) CreateSubscription(ctx context.Context, s subscription.Subscription, c []ports.DeliveryCursor, most int) (subscription.Subscription, bool, error) {
@@ -92,21 +90,7 @@ func (b *brokenSubscriptions) DeleteSubscription(ctx context.Context, uid event.
 	if b.keep {
 		return nil
 	}
-	if all, err := b.Subscriptions(ctx, ""); err == nil && b.forget {
-		for _, s := range all {
-			if s.UID == uid {
-				b.deleted[s.TenantID+"/"+s.ID] = true
-			}
-		}
-	}
 	return b.MemoryStore.DeleteSubscription(ctx, uid)
-}
-
-func (b *brokenSubscriptions) Decisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ports.ParkedDecision, error) {
-	if b.deleted[tenantID+"/"+id] {
-		return nil, nil
-	}
-	return b.MemoryStore.Decisions(ctx, tenantID, id, partitions, limit)
 }
 
 // brokenDelivery changes what happens inside of a delivery.
@@ -211,7 +195,6 @@ func TestSubscriptionPromisesFailOnBrokenStore(t *testing.T) {
 		{"clears dead letters too", brokenSubscriptions{tx: inside(brokenDelivery{clear: func(event.Sequence) event.Sequence { return 0 }})}, "reset keeps parked messages before it"},
 		{"begins every page at the start", brokenSubscriptions{parked: func(q *ports.ParkedQuery) { q.After = 0 }}, "parked messages are paged and grouped"},
 		{"mixes failures", brokenSubscriptions{parked: func(q *ports.ParkedQuery) { q.Code = "" }}, "parked messages are paged and grouped"},
-		{"forgets decisions", brokenSubscriptions{forget: true, deleted: map[string]bool{}}, "decisions outlive their subscription"},
 		{"never opens the breaker", brokenSubscriptions{tx: inside(brokenDelivery{threshold: func(int) int { return 0 }})}, "breaker opens once at its threshold"},
 		{"keeps consumers for ever", brokenSubscriptions{stay: true}, "absent consumers are forgotten"},
 		{"ignores the tenant limit", brokenSubscriptions{boundless: true}, "tenant limit is enforced"},

@@ -19,8 +19,8 @@ const spend = "spend"
 // formerType is a built-in type of an earlier release.
 const formerType = "depot.pump.sold"
 
-// leaveFormerType leaves what the earlier release stored: a version, and the chain of changes,
-// which the administrative log seals when the node begins it.
+// leaveFormerType leaves what the earlier release stored: a version, the chain of changes, which the
+// administrative log seals when the node begins it, and a decision about a message of a subscription.
 func leaveFormerType(t *testing.T, dsn string) {
 	t.Helper()
 	document := []byte(`{"type":"` + formerType + `","schema_version":1,"module":"depot","data_schema":{"type":"object"},"retention_class":"standard"}`)
@@ -36,6 +36,8 @@ func leaveFormerType(t *testing.T, dsn string) {
 		`INSERT INTO backbone.event_type_history (tenant_id, type, schema_version, change, action, actor, reason, digest, changed_at, checksum)
 			VALUES ('', $1, 1, 1, $2, $3, '', $4, $5, $6)`: {formerType, c.Action, c.Actor, c.Digest[:], c.At, checksum[:]},
 		"UPDATE backbone.event_type_generation SET last_change = $1": {c.Number},
+		`INSERT INTO backbone.subscription_decisions (partition_id, id, tenant_id, subscription, sequence, event_id, action, actor, reason, code, at)
+			VALUES (7, gen_random_uuid(), $1, 'former', 4, gen_random_uuid(), 'discard', 'person-admin', 'corrected by hand', 'crm.invalid', now())`: {tenant},
 	} {
 		tag, err := conn.Exec(t.Context(), statement, values...)
 		require.NoError(t, err, statement)
@@ -64,11 +66,13 @@ func (i *installation) administer() {
 	i.call("admin", http.MethodPost, "/api/subscriptions", object{
 		"id": "trucks", "subscriber_type": "webhook", "subscriber_id": "crm", "event_types": []string{"fleet.truck.fuelled"}, "settings": object{"partition_by": "stream"},
 	}, nil)
+	i.parkMessage()
 	i.call("admin", http.MethodPut, "/api/admin/webhook-hosts/127.0.0.1:9", nil, nil)
 	i.call("admin", http.MethodPut, "/api/subscriptions/trucks/endpoint", object{"url": "https://127.0.0.1:9/hook"}, nil)
 	i.call("admin", http.MethodPost, "/api/admin/projections", object{
 		"name": spend, "filter": object{"types": []string{"ap.invoice.submitted"}}, "key": ".data.vendor_id", "fold": "{count: ((.state.count // 0) + 1)}",
 	}, nil)
+	i.skipEvent()
 	i.call("compliance", http.MethodPost, "/api/legal-holds", object{"subject": "contact:C-3", "reason": "Case 17 is before the court."}, nil)
 	i.requestErasure("contact:C-1")
 	id := i.requestErasure("contact:C-2")
@@ -77,6 +81,41 @@ func (i *installation) administer() {
 	testkit.Eventually(i.t, time.Minute, func() bool {
 		return i.exec("SELECT FROM backbone.events WHERE type = '"+disclosure.AccessRecorded+"'") > 0
 	}, "the read is bound")
+}
+
+// parkMessage leaves a dead letter of a subscription, and a message that its consumer has.
+func (i *installation) parkMessage() {
+	i.t.Helper()
+	i.call("module", http.MethodPost, "/api/events", object{"events": []object{{
+		"type": "fleet.truck.fuelled", "scope": object{"legal_entity": "DEMF"}, "stream": object{"type": "truck", "id": "T-10"}, "data": object{"litres": 50},
+	}}}, nil)
+	i.call("module", http.MethodPost, "/api/subscriptions", object{
+		"id": "watch", "subscriber_type": "service", "subscriber_id": "crm", "event_types": []string{"fleet.truck.fuelled"},
+		"settings": object{"partition_by": "none", "message_timeout_ms": 3_600_000},
+	}, nil)
+	var batch struct {
+		Events []struct {
+			ID string `json:"id"`
+		} `json:"events"`
+	}
+	i.call("module", http.MethodGet, "/api/subscriptions/watch/poll?limit=10&consumer=a&wait_ms=20000", nil, &batch)
+	require.Len(i.t, batch.Events, 2)
+	i.call("module", http.MethodPost, "/api/subscriptions/watch/nack", object{"event_ids": []string{batch.Events[0].ID}, "action": "park", "code": "crm.invalid"}, nil)
+}
+
+// skipEvent has the operator skip an event that a projection cannot process.
+func (i *installation) skipEvent() {
+	i.t.Helper()
+	const name = "strict"
+	path := "/api/admin/projections/" + name
+	i.call("admin", http.MethodPost, "/api/admin/projections?untried=true", object{
+		"name": name, "filter": object{"types": []string{"fleet.truck.fuelled"}}, "key": ".stream.id", "fold": `if .event.data.litres == 40 then error("no") else 1 end`,
+	}, nil)
+	i.call("operator", http.MethodPut, path+"/settings", object{
+		"checkpoint": object{"mode": "synchronous"}, "max_attempts": 1, "retry_ms": 1, "retry_max_ms": 1, "on_poison": "stop_partition",
+	}, nil)
+	testkit.Eventually(i.t, time.Minute, func() bool { return i.exec("SELECT FROM backbone.dead_letters WHERE status = 'waiting'") > 0 }, "an event is halted at")
+	i.call("operator", http.MethodPost, path+"/skip", object{"legal_entity": i.entity.Code, "reason": "a test of the importer"}, nil)
 }
 
 func (i *installation) requestErasure(subject string) (id string) {

@@ -10,16 +10,16 @@ import (
 )
 
 // documented are the words for effects in the table "What is judged" of docs/verify.md.
-var documented = map[effect]string{proof: "found", compared: "compared", healed: "healed", harmless: "harmless", open: "no verdict yet"}
+var documented = map[effect]string{proof: "found", compared: "compared", healed: "healed", harmless: "harmless"}
 
-// worst is the effect under which a table is documented: open if anything of it has no verdict,
-// else a proof if anything has one, and so on.
-func (v *table) worst(other effect) effect {
+// strictest is the effect under which a table is documented: a proof if anything of it has one,
+// else a comparison, and so on.
+func (v *table) strictest(other effect) effect {
 	has := map[effect]bool{v.deleted.effect: true, v.invented.effect: true, other: true}
 	for _, c := range v.columns {
 		has[c.effect] = true
 	}
-	for _, e := range []effect{open, proof, compared, healed} {
+	for _, e := range []effect{proof, compared, healed} {
 		if has[e] {
 			return e
 		}
@@ -40,7 +40,7 @@ func TestDocument_HasEveryTable(t *testing.T) {
 	effects := map[string]effect{}
 	for i := range verdicts {
 		v := &verdicts[i]
-		effects[v.name] = v.worst(effects[v.name])
+		effects[v.name] = v.strictest(effects[v.name])
 		want[v.name] = documented[effects[v.name]]
 	}
 	name := regexp.MustCompile("`([a-z_]+\\.[a-z_]+)`")

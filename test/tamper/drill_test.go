@@ -2,6 +2,7 @@ package tamper
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"net/http"
@@ -65,11 +66,6 @@ func TestVerdicts_CoverCatalog(t *testing.T) {
 		}
 		for _, j := range v.columns {
 			for _, name := range strings.Fields(j.columns) {
-				if name == "*" {
-					require.Equal(t, open, j.effect, "%s: a verdict names its columns", v.name)
-					clear(left)
-					continue
-				}
 				require.True(t, left[name], "%s has no column %s (or it has two verdicts)", v.name, name)
 				delete(left, name)
 			}
@@ -185,7 +181,7 @@ func TestTampering(t *testing.T) {
 			if p := a.verdict.probe; p.answer != nil && answers[p.name] == "" {
 				answers[p.name] = p.answer(i)
 			}
-			if a.verdict.effect == open || a.verdict.effect == harmless {
+			if a.verdict.effect == harmless {
 				continue
 			}
 			t.Run(a.name, func(t *testing.T) {
@@ -200,6 +196,10 @@ func TestTampering(t *testing.T) {
 					// The node may just store a snapshot.
 					i.exec("BEGIN; LOCK TABLE " + v.name + " IN EXCLUSIVE MODE; DELETE FROM " + v.name + "; INSERT INTO " + v.name + " SELECT * FROM " + saved + "; COMMIT")
 				}()
+				if a.verdict.effect == compared && v.name == "backbone.projections" {
+					require.False(t, i.comparesEqual(a.verdict.projection), a.statement)
+					return
+				}
 				if a.verdict.effect == compared {
 					require.NotEqual(t, "0", i.differences(a.verdict.projection), a.statement)
 					return
@@ -221,14 +221,7 @@ func TestTampering(t *testing.T) {
 		}
 	}
 	require.Empty(t, i.findings(), "everything was restored")
-	t.Logf("%d attacks are found by verification, %d by comparing a rebuild; %d heal; %d are harmless; %d have no verdict yet", done[proof], done[compared], done[healed], done[harmless], done[open])
-	for _, v := range verdicts {
-		for _, j := range v.columns {
-			if j.effect == open {
-				t.Logf("open: %s %s: %s", v.name, j.columns, j.why)
-			}
-		}
-	}
+	t.Logf("%d attacks are found by verification, %d by comparing a rebuild; %d heal; %d are harmless", done[proof], done[compared], done[healed], done[harmless])
 }
 
 func (i *installation) exec(statement string) int64 {
@@ -288,4 +281,23 @@ func (i *installation) differences(projection string) string {
 		return len(comparison.NotCompared) == 0
 	})
 	return comparison.Rows
+}
+
+// comparesEqual reports whether the active version of a projection is the same as the one that was
+// rebuilt, in all legal entities: a version that is not there, not where the log is, or of one legal
+// entity alone is not.
+func (i *installation) comparesEqual(projection string) bool {
+	i.t.Helper()
+	var comparison struct {
+		Rows        string   `json:"rows"`
+		NotCompared []string `json:"not_compared"`
+		OnlyLeft    []string `json:"only_left"`
+		OnlyRight   []string `json:"only_right"`
+	}
+	status, answer := i.ask("operator", http.MethodPost, "/api/admin/projections/"+projection+"/compare", object{})
+	if status >= 300 {
+		return false
+	}
+	require.NoError(i.t, json.Unmarshal(answer, &comparison))
+	return comparison.Rows == "0" && len(comparison.NotCompared)+len(comparison.OnlyLeft)+len(comparison.OnlyRight) == 0
 }

@@ -125,6 +125,14 @@ func (s *Audit) Readers(ctx context.Context, p event.PartitionID) ([]ports.LogRe
 	})
 }
 
+// DeliveryDamage implements ports.ChainAudit.
+func (s *Audit) DeliveryDamage(ctx context.Context, p event.PartitionID, limit int) ([]ports.DeliveryDamage, error) {
+	rows, err := s.queries.ListDeliveryDamage(ctx, s.db.Reads, &eventlogdb.ListDeliveryDamageParams{PartitionID: int32(p), PageSize: pg.PageSize(limit)})
+	return pg.MapRows(ctx, rows, err, func(r *eventlogdb.ListDeliveryDamageRow) ports.DeliveryDamage {
+		return ports.DeliveryDamage{Subscription: r.Subscription, Sequence: event.Sequence(r.Sequence), Damage: r.Damage}
+	})
+}
+
 // UnlistedPartitions implements ports.ChainAudit.
 func (s *Audit) UnlistedPartitions(ctx context.Context) ([]event.PartitionID, error) {
 	ids, err := s.queries.ListUnlistedPartitions(ctx, s.db.Reads)

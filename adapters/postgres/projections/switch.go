@@ -57,16 +57,32 @@ func (s *Versions) SwitchProjection(ctx context.Context, w ports.ProjectionSwitc
 		if err := s.changeRole(ctx, tx, w.Projection, int32(w.From), w.By, projection.Retained, projection.Active); err != nil {
 			return err
 		}
-		if err := s.changeRole(ctx, tx, w.Projection, int32(w.To), w.By, projection.Active, projection.Dropping); err != nil || w.Force {
+		if err := s.changeRole(ctx, tx, w.Projection, int32(w.To), w.By, projection.Active, projection.Dropping); err != nil {
 			return err
 		}
-		return s.requireNoneStarted(ctx, tx, w, locked)
+		if !w.Force {
+			if err := s.requireNoneStarted(ctx, tx, w, locked); err != nil {
+				return err
+			}
+		}
+		return record(ctx, w)
 	})
 	if errors.Is(err, errVersionStarted) {
 		// A node has started a partition in each attempt, so that To lacks at least one event.
 		return projection.VersionBehind(w.Projection, w.To, 1)
 	}
 	return err
+}
+
+// record calls Record of a switch, last in its transaction.
+func record(ctx context.Context, w ports.ProjectionSwitch) error {
+	if w.Record == nil {
+		return nil
+	}
+	if err := w.Record(ctx); err != nil {
+		return untranslatedError{err}
+	}
+	return nil
 }
 
 // requireNoneStarted verifies that no node has started a partition of From since its checkpoints
@@ -187,7 +203,10 @@ func (s *Versions) SwitchPartition(ctx context.Context, w ports.PartitionSwitch)
 		if err := s.swapCheckpoints(ctx, tx, w, kept, *pair[w.From], *pair[w.To]); err != nil {
 			return err
 		}
-		return s.queries.DeleteCheckpoints(ctx, tx, &projectionsdb.DeleteCheckpointsParams{Projection: w.Projection, Version: int32(w.To)})
+		if err := s.queries.DeleteCheckpoints(ctx, tx, &projectionsdb.DeleteCheckpointsParams{Projection: w.Projection, Version: int32(w.To)}); err != nil {
+			return err
+		}
+		return record(ctx, w.ProjectionSwitch)
 	})
 	return retained, err
 }

@@ -44,15 +44,25 @@ func (s *Store) ParkedGroups(ctx context.Context, uid event.ID, partitions []eve
 	})
 }
 
-// Decisions implements ports.SubscriptionDeadLetters.
-func (s *Store) Decisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ports.ParkedDecision, error) {
-	rows, err := s.queries.ListDecisions(ctx, s.db.Reads, &subscriptionsdb.ListDecisionsParams{
+// FormerDecisionsOf implements ports.SubscriptionDeadLetters.
+func (s *Store) FormerDecisionsOf(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) ([]ports.ParkedDecision, error) {
+	rows, err := s.queries.ListFormerDecisions(ctx, s.db.Reads, &subscriptionsdb.ListFormerDecisionsParams{
 		TenantID: tenantID, Subscription: id, Partitions: pg.Partitions(partitions), PageSize: pg.PageSize(limit),
 	})
-	return pg.MapRows(ctx, rows, err, func(r *subscriptionsdb.BackboneSubscriptionDecision) ports.ParkedDecision {
-		return ports.ParkedDecision{
-			ID: r.ID.Bytes, TenantID: r.TenantID, Subscription: r.Subscription, Partition: event.PartitionID(r.PartitionID), Sequence: event.Sequence(r.Sequence),
-			EventID: r.EventID.Bytes, Action: r.Action, Actor: r.Actor, Reason: r.Reason, Code: r.Code, At: r.At.UTC(),
-		}
+	return pg.MapRows(ctx, rows, err, formerDecision)
+}
+
+// FormerDecisions implements ports.FormerDecisions.
+func (s *Store) FormerDecisions(ctx context.Context, tenantID string, after ports.ParkedDecision, limit int) ([]ports.ParkedDecision, error) {
+	rows, err := s.queries.PageFormerDecisions(ctx, s.db.Reads, &subscriptionsdb.PageFormerDecisionsParams{
+		TenantID: tenantID, AfterPartition: int32(after.Partition), AfterSubscription: after.Subscription, AfterID: pg.UUID(after.ID), PageSize: pg.PageSize(limit),
 	})
+	return pg.MapRows(ctx, rows, err, formerDecision)
+}
+
+func formerDecision(r *subscriptionsdb.BackboneSubscriptionDecision) ports.ParkedDecision {
+	return ports.ParkedDecision{
+		ID: r.ID.Bytes, TenantID: r.TenantID, Subscription: r.Subscription, Partition: event.PartitionID(r.PartitionID), Sequence: event.Sequence(r.Sequence),
+		EventID: r.EventID.Bytes, Action: r.Action, Actor: r.Actor, Reason: r.Reason, Code: r.Code, At: r.At.UTC(),
+	}
 }

@@ -282,23 +282,6 @@ func (d *deliveryTx) Succeed(ctx context.Context) error {
 	return d.store.queries.ClearSubscriptionFailures(ctx, d.tx, pg.UUID(d.uid))
 }
 
-func (d *deliveryTx) Record(ctx context.Context, decisions []ports.ParkedDecision) error {
-	if len(decisions) == 0 {
-		return nil
-	}
-	first := &decisions[0]
-	p := &subscriptionsdb.InsertDecisionsParams{
-		PartitionID: int32(d.partition), TenantID: d.row.TenantID, Subscription: d.row.ID, Action: first.Action, Actor: first.Actor, Reason: first.Reason, At: d.now,
-	}
-	for i := range decisions {
-		p.Ids = append(p.Ids, pg.UUID(decisions[i].ID))
-		p.Sequences = append(p.Sequences, int64(decisions[i].Sequence))
-		p.EventIds = append(p.EventIds, pg.UUID(decisions[i].EventID))
-		p.Codes = append(p.Codes, decisions[i].Code)
-	}
-	return d.store.queries.InsertDecisions(ctx, d.tx, p)
-}
-
 // PartitionsWithOpen implements ports.Deliveries.
 func (s *Store) PartitionsWithOpen(ctx context.Context, uid event.ID, in []event.PartitionID, events []event.ID) ([]event.PartitionID, error) {
 	partitions := pg.Partitions(in)

@@ -71,7 +71,10 @@ func (s *Service) Change(ctx context.Context, c Creation, switching bool) (Chang
 	if err != nil {
 		return out, err
 	}
-	if err := s.config.Decisions.Define(ctx, c.Definition.TenantID, record, next.Version, wanted, c.By); err != nil {
+	// A crash may have left a recorded version without a row, and another caller may be about to add it.
+	next.Version = max(next.Version, record.Versions.Next())
+	next.Code, out.Version = next.Version, next.Version
+	if err := s.config.Decisions.Define(ctx, c.Definition.TenantID, record, next, c.By); err != nil {
 		if fault.CodeOf(err) == projection.CodeChanged {
 			err = projection.BeingChanged(c.Name)
 		}

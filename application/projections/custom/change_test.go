@@ -29,7 +29,7 @@ const (
 )
 
 func (g *customFixture) rebuilds() *projections.Rebuilds {
-	return testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Log: g.store.Events, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Clock: g.clock, Custom: g.service, MaxBehind: 1000}))
+	return testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Log: g.store.Events, Register: g.store.ProjectionVersions, Decisions: g.decisions, Versions: g.store.ProjectionVersions, Clock: g.clock, Custom: g.service, MaxBehind: 1000}))
 }
 
 func (g *customFixture) change(name string, d projection.Definition) (custom.ChangeResult, error) {
@@ -38,7 +38,7 @@ func (g *customFixture) change(name string, d projection.Definition) (custom.Cha
 
 // order is what ada wants of the tenant's projection.
 func order(name string) projections.Order {
-	return projections.Order{Name: projection.CustomName("acme", name), By: "ada"}
+	return projections.Order{Name: projection.CustomName("acme", name), Decider: projections.Decider{By: "ada"}}
 }
 
 // TestChange_BuildsVersion has versions that read other events and other legal entities
@@ -361,7 +361,7 @@ func TestChange_EventTypeChangesBetweenVersions(t *testing.T) {
 	}))
 	r, _ := g.node(t)
 	g.create(t, "sums", definition("acme", `.data.vendor // error("none")`, counts))
-	require.NoError(t, g.operations().Configure(t.Context(), order("sums").Name, projection.Settings{MaxAttempts: 1}, "ada"))
+	require.NoError(t, g.operations().Configure(t.Context(), order("sums").Name, projection.Settings{MaxAttempts: 1}, projections.Decider{By: "ada"}))
 	g.write(t, le, posted, `{"vendor":"V-1"}`)
 	g.until(t, r, func() bool { return g.rows(t, "sums", le)["V-1"] == `{"n":1}` }, "before")
 	begun.Store(true)

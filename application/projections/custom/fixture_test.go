@@ -166,7 +166,7 @@ func (g *customFixture) until(t *testing.T, r *projections.Runner, condition fun
 
 func (g *customFixture) operations() *projections.Operations {
 	return projections.NewOperations(projections.OperationsConfig{
-		Store: g.store.Projections, Log: g.store.Events, Register: g.store.ProjectionVersions, Letters: g.store.ProjectionVersions, Leases: g.store.Leases, Clock: g.clock, Custom: g.service,
+		Store: g.store.Projections, Log: g.store.Events, Register: g.store.ProjectionVersions, Decisions: g.decisions, Letters: g.store.ProjectionVersions, Leases: g.store.Leases, Clock: g.clock, Custom: g.service,
 	})
 }
 

@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/projections"
 	"github.com/erpbackbone/backbone/application/projections/custom"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
@@ -26,7 +28,7 @@ func TestRecover(t *testing.T) {
 		require.NoError(t, err)
 		return r
 	}
-	require.NoError(t, g.decisions.Define(t.Context(), "acme", record(), 1, encoded, "ada"))
+	require.NoError(t, g.decisions.Define(t.Context(), "acme", record(), projection.Projection{Version: 1, Role: projection.Active, Status: projection.Running, Definition: encoded}, "ada"))
 	for range 2 {
 		require.NoError(t, g.service.Recover(t.Context(), "acme"))
 	}
@@ -107,7 +109,7 @@ func TestRecover_WhileDecided(t *testing.T) {
 			g := newCustomFixture(t)
 			g.entity(t, "acme", "USMF")
 			encoded := testkit.Must(definition("acme", ".data.vendor", sums, posted).Encode())
-			require.NoError(t, g.decisions.Define(t.Context(), "acme", ports.ProjectionRecord{Name: "sums"}, 1, encoded, "ada")) // as if the creation was cut off
+			require.NoError(t, g.decisions.Define(t.Context(), "acme", ports.ProjectionRecord{Name: "sums"}, projection.Projection{Version: 1, Role: projection.Active, Status: projection.Running, Definition: encoded}, "ada")) // as if the creation was cut off
 			config := g.config
 			c.late(g, &config)
 			require.NoError(t, testkit.Must(custom.New(config)).Recover(t.Context(), "acme"))
@@ -115,4 +117,98 @@ func TestRecover_WhileDecided(t *testing.T) {
 			require.Equal(t, map[bool]string{false: "projection.not_found"}[c.exists], fault.CodeOf(err))
 		})
 	}
+}
+
+// TestDecisions_AreRecorded compares after each decision what was recorded with the register.
+func TestDecisions_AreRecorded(t *testing.T) {
+	t.Parallel()
+	g := newCustomFixture(t)
+	g.entity(t, "acme", "USMF")
+	g.create(t, "sums", definition("acme", ".data.vendor", sums, posted))
+	name := projection.CustomName("acme", "sums")
+	record := func() ports.ProjectionRecord {
+		t.Helper()
+		r, err := g.decisions.Projection(t.Context(), "acme", "sums")
+		require.NoError(t, err)
+		return r
+	}
+	agree := func() {
+		t.Helper()
+		var live projection.DecidedVersions
+		for _, p := range testkit.Must(g.store.ProjectionVersions.NamedProjections(t.Context(), name)) {
+			if p.Role.IsLive() {
+				live = append(live, p.Decided())
+			}
+		}
+		require.Equal(t, live, record().Versions)
+	}
+	agree()
+	rebuilds, operations := g.rebuilds(), g.operations()
+	do := func(a projection.Action) {
+		t.Helper()
+		require.NoError(t, operations.Do(t.Context(), projections.Command{Name: name, Action: a, Decider: projections.Decider{By: "ada"}}))
+		agree()
+	}
+	order := order("sums")
+	order.Force = true
+	for _, step := range []func() (projections.Rebuild, error){
+		func() (projections.Rebuild, error) { return rebuilds.Start(t.Context(), order, false) },
+		func() (projections.Rebuild, error) { return rebuilds.Switch(t.Context(), order) },
+		func() (projections.Rebuild, error) { return rebuilds.Rollback(t.Context(), order) },
+		func() (projections.Rebuild, error) { return rebuilds.Drop(t.Context(), order) },
+		func() (projections.Rebuild, error) { return rebuilds.Start(t.Context(), order, true) },
+		func() (projections.Rebuild, error) { return rebuilds.Cancel(t.Context(), order) },
+	} {
+		_, err := step()
+		require.NoError(t, err)
+		agree()
+	}
+	do(projection.Pause)
+	do(projection.Resume)
+	do(projection.Stop)
+	do(projection.Start)
+	settings := projection.DefaultSettings()
+	settings.MaxAttempts = 9
+	require.NoError(t, operations.Configure(t.Context(), name, settings, projections.Decider{By: "ada"}))
+	agree()
+
+	// What a crash leaves between a record and the register is carried out by the next start.
+	_, err := rebuilds.Start(t.Context(), order, false)
+	require.NoError(t, err)
+	before := record()
+	paused := before.Versions[1]
+	paused.Status = projection.Paused
+	require.NoError(t, g.decisions.Decide(t.Context(), "acme", before, ports.ProjectionDecision{
+		Action: ports.ProjectionActivated, Version: paused.Version, Force: true, Versions: before.Versions.Activate(paused), By: "ada",
+	}))
+	for range 2 {
+		require.NoError(t, rebuilds.Recover(t.Context(), "acme"))
+	}
+	require.NoError(t, rebuilds.Recover(t.Context(), "acme"))
+	agree()
+	before = record()
+	require.NoError(t, g.decisions.Decide(t.Context(), "acme", before, ports.ProjectionDecision{
+		Action: ports.ProjectionVersionDropped, Version: 1, Versions: before.Versions.Without(1), By: "ada",
+	}))
+	require.NoError(t, rebuilds.Recover(t.Context(), "acme"))
+	agree()
+	err = g.decisions.Decide(t.Context(), "acme", before, ports.ProjectionDecision{Action: ports.ProjectionConfigured, Version: 1, By: "ada"})
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(err), "another decision came in between")
+}
+
+// A decision of a person about a projection of a module is in the log of the person's tenant.
+func TestDecisions_AboutModules(t *testing.T) {
+	t.Parallel()
+	g := newCustomFixture(t)
+	declared := module.Projection{Name: "shop.totals", Version: 1}
+	operations := projections.NewOperations(projections.OperationsConfig{
+		Store: g.store.Projections, Log: g.store.Events, Register: g.store.ProjectionVersions, Decisions: g.decisions, Letters: g.store.ProjectionVersions, Leases: g.store.Leases, Clock: g.clock,
+		Custom: g.service, Declared: []module.Projection{declared},
+	})
+	stop := projections.Command{Name: declared.Name, Action: projection.Stop, Reason: "its rows are rebuilt", Decider: projections.Decider{By: "ada", Tenant: "acme"}}
+	require.NoError(t, operations.Do(t.Context(), stop))
+	r, err := g.decisions.Projection(t.Context(), "acme", declared.Name)
+	require.NoError(t, err)
+	require.Equal(t, ports.ProjectionDecision{Action: ports.ProjectionOperated, Version: 1, Operation: projection.Stop, Reason: stop.Reason}, r.Latest)
+	require.Empty(t, r.Versions)
 }

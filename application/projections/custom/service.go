@@ -144,6 +144,10 @@ func (s *Service) Create(ctx context.Context, c Creation) (projection.Projection
 	if err != nil {
 		return none, Trial{}, err
 	}
+	record, err := s.config.Decisions.Projection(ctx, c.Definition.TenantID, c.Name) // before the rows are read, so that the later of two callers fails
+	if err != nil {
+		return none, Trial{}, err
+	}
 	p, err := s.newVersion(ctx, c)
 	if err != nil {
 		return none, Trial{}, err
@@ -155,11 +159,8 @@ func (s *Service) Create(ctx context.Context, c Creation) (projection.Projection
 	if err != nil || c.DryRun {
 		return p, trial, err
 	}
-	record, err := s.config.Decisions.Projection(ctx, c.Definition.TenantID, c.Name)
-	if err != nil {
-		return none, trial, err
-	}
-	if err := s.config.Decisions.Define(ctx, c.Definition.TenantID, record, p.Version, p.Definition, c.By); err != nil {
+	record.Versions = nil // of a creation that was cut off
+	if err := s.config.Decisions.Define(ctx, c.Definition.TenantID, record, p, c.By); err != nil {
 		if fault.CodeOf(err) == projection.CodeChanged {
 			err = s.createConflict(ctx, c)
 		}
@@ -180,7 +181,18 @@ func (s *Service) Create(ctx context.Context, c Creation) (projection.Projection
 		return none, trial, s.createConflict(ctx, c)
 	}
 	s.config.Wake()
-	return added, trial, nil
+	return added, trial, s.requireRecorded(ctx, c, added)
+}
+
+// requireRecorded records a creation again if another caller has recorded one in between, whose row is
+// refused because this one is there.
+func (s *Service) requireRecorded(ctx context.Context, c Creation, added projection.Projection) error {
+	record, err := s.config.Decisions.Projection(ctx, c.Definition.TenantID, c.Name)
+	if active := record.Versions.Active(); err != nil || !record.Exists() || active.Version != added.Version || active.Digest == added.Decided().Digest {
+		return err
+	}
+	record.Versions = nil
+	return s.config.Decisions.Define(ctx, c.Definition.TenantID, record, added, c.By)
 }
 
 // checked is a valid definition with its program and legal entities.
@@ -333,9 +345,20 @@ func (s *Service) restore(ctx context.Context, tenantID string, r ports.Projecti
 	}
 	d.TenantID = tenantID
 	p, err := s.newVersion(ctx, Creation{Name: r.Name, Definition: d, By: "recovery"})
-	if err == nil {
-		_, err = s.config.Register.AddProjection(ctx, p)
+	if err != nil {
+		return err
 	}
+	active := r.Versions.Active()
+	if active.Version > 0 {
+		p.Status, p.Settings = active.Status, active.Settings
+	}
+	if p.Decided() != active { // all its versions are gone
+		r.Versions = nil
+		if err := s.config.Decisions.Define(ctx, tenantID, r, p, ""); err != nil {
+			return err
+		}
+	}
+	_, err = s.config.Register.AddProjection(ctx, p)
 	return err
 }
 

@@ -107,11 +107,11 @@ func TestRunner_CreatedAndDeletedProjections(t *testing.T) {
 	g.until(t, r, shows(le, `{"n":2,"sum":10.15}`), "after a restart it continues")
 
 	ops, name := g.operations(), projection.CustomName("acme", "sums")
-	require.NoError(t, ops.Do(t.Context(), projections.Command{Name: name, Action: projection.Pause, By: "ada"}))
-	require.NoError(t, ops.Do(t.Context(), projections.Command{Name: name, Action: projection.Reset, Partitions: []event.PartitionID{le.Partition}, By: "ada"}))
+	require.NoError(t, ops.Do(t.Context(), projections.Command{Name: name, Action: projection.Pause, Decider: projections.Decider{By: "ada"}}))
+	require.NoError(t, ops.Do(t.Context(), projections.Command{Name: name, Action: projection.Reset, Partitions: []event.PartitionID{le.Partition}, Decider: projections.Decider{By: "ada"}}))
 	require.Empty(t, g.rows(t, "sums", le))
 	require.NotEmpty(t, g.rows(t, "sums", later))
-	require.NoError(t, ops.Do(t.Context(), projections.Command{Name: name, Action: projection.Resume, By: "ada"}))
+	require.NoError(t, ops.Do(t.Context(), projections.Command{Name: name, Action: projection.Resume, Decider: projections.Decider{By: "ada"}}))
 	g.until(t, r, shows(le, `{"n":2,"sum":10.15}`), "after a reset it is the same")
 
 	require.NoError(t, g.service.Delete(t.Context(), "acme", "sums", "ada"))
@@ -151,7 +151,7 @@ func TestRunner_PoisonEventHaltsOneLegalEntity(t *testing.T) {
 	require.Equal(t, map[string]string{"V-1": `{"n":1,"sum":1}`}, g.rows(t, "sums", bad), "what came before it is kept")
 	g.until(t, r, func() bool { return g.rows(t, "sums", good)["V-1"] == `{"n":1,"sum":3}` }, "the other ones continue")
 	g.until(t, r, func() bool { return r.Health() == nil }, "a tenant's program makes no node degraded")
-	require.NoError(t, g.operations().Do(t.Context(), projections.Command{Name: projection.CustomName("acme", "sums"), Action: projection.Skip, Partition: bad.Partition, By: "ada"}))
+	require.NoError(t, g.operations().Do(t.Context(), projections.Command{Name: projection.CustomName("acme", "sums"), Action: projection.Skip, Partition: bad.Partition, Decider: projections.Decider{By: "ada"}}))
 	g.until(t, r, func() bool { return g.rows(t, "sums", bad)["V-1"] == `{"n":2,"sum":3}` }, "skipped, it continues")
 }
 
@@ -382,7 +382,7 @@ func TestRebuild_SkipsUnreadLegalEntities(t *testing.T) {
 	g.create(t, "sums", d)
 	rebuilds := testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Log: g.store.Events, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Snapshots: g.store.ProjectionSnapshots, Clock: g.clock, Custom: g.service, MaxBehind: 1000}))
 	at := func(le ports.LegalEntity) projections.Order {
-		return projections.Order{Name: projection.CustomName("acme", "sums"), By: "ada", Partition: le.Partition}
+		return projections.Order{Name: projection.CustomName("acme", "sums"), Decider: projections.Decider{By: "ada"}, Partition: le.Partition}
 	}
 	_, err := rebuilds.Start(t.Context(), at(de), false)
 	require.Equal(t, projection.CodeNotRead, fault.CodeOf(err))

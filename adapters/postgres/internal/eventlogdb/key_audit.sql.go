@@ -63,6 +63,71 @@ func (q *Queries) ListClaimedKeys(ctx context.Context, db DBTX, arg *ListClaimed
 	return items, nil
 }
 
+const ListDeliveryDamage = `-- name: ListDeliveryDamage :many
+SELECT s.id::text AS subscription, d.sequence, d.damage
+FROM (
+    SELECT c.subscription, c.read_through AS sequence, 'counts other dead letters than there are'::text AS damage
+    FROM backbone.subscription_cursors c
+    WHERE c.partition_id = $1
+      AND c.parked <> (SELECT count(*) FROM backbone.subscription_parked p WHERE p.subscription = c.subscription AND p.partition_id = c.partition_id)
+    UNION ALL
+    SELECT c.subscription, c.checkpoint, 'has a checkpoint after the events that it has read'
+    FROM backbone.subscription_cursors c
+    WHERE c.partition_id = $1 AND c.checkpoint > c.read_through
+    UNION ALL
+    SELECT m.subscription, m.sequence, 'keeps a message of an event that it has not read'
+    FROM backbone.subscription_messages m
+    JOIN backbone.subscription_cursors c ON c.subscription = m.subscription AND c.partition_id = m.partition_id
+    WHERE m.partition_id = $1 AND m.sequence > c.read_through
+    UNION ALL
+    SELECT m.subscription, m.sequence, 'keeps a message that is no event'
+    FROM backbone.subscription_cursors c
+    CROSS JOIN LATERAL (
+        SELECT x.subscription, x.sequence, x.event_id FROM backbone.subscription_messages x WHERE x.subscription = c.subscription AND x.partition_id = c.partition_id
+        UNION ALL
+        SELECT x.subscription, x.sequence, x.event_id FROM backbone.subscription_parked x WHERE x.subscription = c.subscription AND x.partition_id = c.partition_id
+    ) m
+    WHERE c.partition_id = $1
+      AND NOT EXISTS (SELECT FROM backbone.events e WHERE e.partition_id = $1 AND e.sequence = m.sequence AND e.id = m.event_id)
+) d
+JOIN backbone.subscriptions s ON s.uid = d.subscription
+ORDER BY s.id, d.sequence
+LIMIT $2::integer
+`
+
+type ListDeliveryDamageParams struct {
+	PartitionID int32
+	PageSize    int32
+}
+
+type ListDeliveryDamageRow struct {
+	Subscription string
+	Sequence     int64
+	Damage       string
+}
+
+// Rows of deliveries that contradict each other or the log. Rows without a cursor are of a deletion
+// that was cut off, and nothing reads them.
+func (q *Queries) ListDeliveryDamage(ctx context.Context, db DBTX, arg *ListDeliveryDamageParams) ([]ListDeliveryDamageRow, error) {
+	rows, err := db.Query(ctx, ListDeliveryDamage, arg.PartitionID, arg.PageSize)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListDeliveryDamageRow
+	for rows.Next() {
+		var i ListDeliveryDamageRow
+		if err := rows.Scan(&i.Subscription, &i.Sequence, &i.Damage); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ListEventKeys = `-- name: ListEventKeys :many
 
 SELECT k.sequence, k.type_no, k.key FROM backbone.event_keys k
@@ -147,6 +212,10 @@ WHERE c.partition_id = $1
 UNION ALL
 SELECT ('publisher ' || p.publisher)::text, p.published_through FROM backbone.publisher_cursors p
 WHERE p.partition_id = $1
+UNION ALL
+SELECT ('subscription ' || s.tenant_id || '/' || s.id)::text, c.read_through FROM backbone.subscription_cursors c
+JOIN backbone.subscriptions s ON s.uid = c.subscription
+WHERE c.partition_id = $1
 ORDER BY 1
 `
 
@@ -155,7 +224,7 @@ type ListReadersRow struct {
 	Sequence int64
 }
 
-// How far projections and publishers have read a partition.
+// How far projections, publishers and subscriptions have read a partition.
 func (q *Queries) ListReaders(ctx context.Context, db DBTX, partitionID int32) ([]ListReadersRow, error) {
 	rows, err := db.Query(ctx, ListReaders, partitionID)
 	if err != nil {

@@ -461,43 +461,6 @@ func (q *Queries) GetSubscription(ctx context.Context, db DBTX, arg *GetSubscrip
 	return i, err
 }
 
-const InsertDecisions = `-- name: InsertDecisions :exec
-INSERT INTO backbone.subscription_decisions (partition_id, id, tenant_id, subscription, sequence, event_id, action, actor, reason, code, at)
-SELECT $1, d.id, $2, $3, d.sequence, d.event_id, $4, $5, $6, d.code, $7
-FROM (SELECT unnest($8::uuid[]) AS id, unnest($9::bigint[]) AS sequence, unnest($10::uuid[]) AS event_id, unnest($11::text[]) AS code) d
-`
-
-type InsertDecisionsParams struct {
-	PartitionID  int32
-	TenantID     string
-	Subscription string
-	Action       string
-	Actor        string
-	Reason       string
-	At           time.Time
-	Ids          []pgtype.UUID
-	Sequences    []int64
-	EventIds     []pgtype.UUID
-	Codes        []string
-}
-
-func (q *Queries) InsertDecisions(ctx context.Context, db DBTX, arg *InsertDecisionsParams) error {
-	_, err := db.Exec(ctx, InsertDecisions,
-		arg.PartitionID,
-		arg.TenantID,
-		arg.Subscription,
-		arg.Action,
-		arg.Actor,
-		arg.Reason,
-		arg.At,
-		arg.Ids,
-		arg.Sequences,
-		arg.EventIds,
-		arg.Codes,
-	)
-	return err
-}
-
 const InsertSubscription = `-- name: InsertSubscription :execrows
 
 INSERT INTO backbone.subscriptions (uid, tenant_id, id, subscriber_type, subscriber_id, definition, status, owner, revision, created_at, updated_at, failures)
@@ -687,57 +650,6 @@ func (q *Queries) ListConsumers(ctx context.Context, db DBTX, arg *ListConsumers
 	return items, nil
 }
 
-const ListDecisions = `-- name: ListDecisions :many
-SELECT d.partition_id, d.id, d.tenant_id, d.subscription, d.sequence, d.event_id, d.action, d.actor, d.reason, d.code, d.at FROM backbone.subscription_decisions d
-WHERE d.tenant_id = $1 AND d.subscription = $2 AND d.partition_id = ANY ($3::integer[])
-ORDER BY d.id DESC
-LIMIT $4::integer
-`
-
-type ListDecisionsParams struct {
-	TenantID     string
-	Subscription string
-	Partitions   []int32
-	PageSize     int32
-}
-
-func (q *Queries) ListDecisions(ctx context.Context, db DBTX, arg *ListDecisionsParams) ([]BackboneSubscriptionDecision, error) {
-	rows, err := db.Query(ctx, ListDecisions,
-		arg.TenantID,
-		arg.Subscription,
-		arg.Partitions,
-		arg.PageSize,
-	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []BackboneSubscriptionDecision
-	for rows.Next() {
-		var i BackboneSubscriptionDecision
-		if err := rows.Scan(
-			&i.PartitionID,
-			&i.ID,
-			&i.TenantID,
-			&i.Subscription,
-			&i.Sequence,
-			&i.EventID,
-			&i.Action,
-			&i.Actor,
-			&i.Reason,
-			&i.Code,
-			&i.At,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const ListDueMessages = `-- name: ListDueMessages :many
 SELECT d.subscription, d.partition_id, bool_or(d.state = 'leased')::bool AS expired
 FROM (
@@ -777,6 +689,57 @@ func (q *Queries) ListDueMessages(ctx context.Context, db DBTX, arg *ListDueMess
 	for rows.Next() {
 		var i ListDueMessagesRow
 		if err := rows.Scan(&i.Subscription, &i.PartitionID, &i.Expired); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListFormerDecisions = `-- name: ListFormerDecisions :many
+SELECT d.partition_id, d.id, d.tenant_id, d.subscription, d.sequence, d.event_id, d.action, d.actor, d.reason, d.code, d.at FROM backbone.subscription_decisions d
+WHERE d.tenant_id = $1 AND d.subscription = $2 AND d.partition_id = ANY ($3::integer[])
+ORDER BY d.id DESC
+LIMIT $4::integer
+`
+
+type ListFormerDecisionsParams struct {
+	TenantID     string
+	Subscription string
+	Partitions   []int32
+	PageSize     int32
+}
+
+func (q *Queries) ListFormerDecisions(ctx context.Context, db DBTX, arg *ListFormerDecisionsParams) ([]BackboneSubscriptionDecision, error) {
+	rows, err := db.Query(ctx, ListFormerDecisions,
+		arg.TenantID,
+		arg.Subscription,
+		arg.Partitions,
+		arg.PageSize,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []BackboneSubscriptionDecision
+	for rows.Next() {
+		var i BackboneSubscriptionDecision
+		if err := rows.Scan(
+			&i.PartitionID,
+			&i.ID,
+			&i.TenantID,
+			&i.Subscription,
+			&i.Sequence,
+			&i.EventID,
+			&i.Action,
+			&i.Actor,
+			&i.Reason,
+			&i.Code,
+			&i.At,
+		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
@@ -1500,6 +1463,59 @@ ON CONFLICT (tenant_id) DO UPDATE SET tenant_id = excluded.tenant_id
 func (q *Queries) LockSubscriptionTenant(ctx context.Context, db DBTX, tenantID string) error {
 	_, err := db.Exec(ctx, LockSubscriptionTenant, tenantID)
 	return err
+}
+
+const PageFormerDecisions = `-- name: PageFormerDecisions :many
+SELECT d.partition_id, d.id, d.tenant_id, d.subscription, d.sequence, d.event_id, d.action, d.actor, d.reason, d.code, d.at FROM backbone.subscription_decisions d
+WHERE d.tenant_id = $1 AND (d.partition_id, d.subscription, d.id) > ($2::integer, $3::text, $4::uuid)
+ORDER BY d.partition_id, d.subscription, d.id
+LIMIT $5::integer
+`
+
+type PageFormerDecisionsParams struct {
+	TenantID          string
+	AfterPartition    int32
+	AfterSubscription string
+	AfterID           pgtype.UUID
+	PageSize          int32
+}
+
+func (q *Queries) PageFormerDecisions(ctx context.Context, db DBTX, arg *PageFormerDecisionsParams) ([]BackboneSubscriptionDecision, error) {
+	rows, err := db.Query(ctx, PageFormerDecisions,
+		arg.TenantID,
+		arg.AfterPartition,
+		arg.AfterSubscription,
+		arg.AfterID,
+		arg.PageSize,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []BackboneSubscriptionDecision
+	for rows.Next() {
+		var i BackboneSubscriptionDecision
+		if err := rows.Scan(
+			&i.PartitionID,
+			&i.ID,
+			&i.TenantID,
+			&i.Subscription,
+			&i.Sequence,
+			&i.EventID,
+			&i.Action,
+			&i.Actor,
+			&i.Reason,
+			&i.Code,
+			&i.At,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const SaveConsumer = `-- name: SaveConsumer :exec

@@ -19,13 +19,50 @@ WHERE n.partition_id = @partition_id
 ORDER BY n.series;
 
 -- name: ListReaders :many
--- How far projections and publishers have read a partition.
+-- How far projections, publishers and subscriptions have read a partition.
 SELECT (c.projection || ' version ' || c.version)::text AS reader, c.sequence FROM backbone.projection_checkpoints c
 WHERE c.partition_id = @partition_id
 UNION ALL
 SELECT ('publisher ' || p.publisher)::text, p.published_through FROM backbone.publisher_cursors p
 WHERE p.partition_id = @partition_id
+UNION ALL
+SELECT ('subscription ' || s.tenant_id || '/' || s.id)::text, c.read_through FROM backbone.subscription_cursors c
+JOIN backbone.subscriptions s ON s.uid = c.subscription
+WHERE c.partition_id = @partition_id
 ORDER BY 1;
+
+-- name: ListDeliveryDamage :many
+-- Rows of deliveries that contradict each other or the log. Rows without a cursor are of a deletion
+-- that was cut off, and nothing reads them.
+SELECT s.id::text AS subscription, d.sequence, d.damage
+FROM (
+    SELECT c.subscription, c.read_through AS sequence, 'counts other dead letters than there are'::text AS damage
+    FROM backbone.subscription_cursors c
+    WHERE c.partition_id = @partition_id
+      AND c.parked <> (SELECT count(*) FROM backbone.subscription_parked p WHERE p.subscription = c.subscription AND p.partition_id = c.partition_id)
+    UNION ALL
+    SELECT c.subscription, c.checkpoint, 'has a checkpoint after the events that it has read'
+    FROM backbone.subscription_cursors c
+    WHERE c.partition_id = @partition_id AND c.checkpoint > c.read_through
+    UNION ALL
+    SELECT m.subscription, m.sequence, 'keeps a message of an event that it has not read'
+    FROM backbone.subscription_messages m
+    JOIN backbone.subscription_cursors c ON c.subscription = m.subscription AND c.partition_id = m.partition_id
+    WHERE m.partition_id = @partition_id AND m.sequence > c.read_through
+    UNION ALL
+    SELECT m.subscription, m.sequence, 'keeps a message that is no event'
+    FROM backbone.subscription_cursors c
+    CROSS JOIN LATERAL (
+        SELECT x.subscription, x.sequence, x.event_id FROM backbone.subscription_messages x WHERE x.subscription = c.subscription AND x.partition_id = c.partition_id
+        UNION ALL
+        SELECT x.subscription, x.sequence, x.event_id FROM backbone.subscription_parked x WHERE x.subscription = c.subscription AND x.partition_id = c.partition_id
+    ) m
+    WHERE c.partition_id = @partition_id
+      AND NOT EXISTS (SELECT FROM backbone.events e WHERE e.partition_id = @partition_id AND e.sequence = m.sequence AND e.id = m.event_id)
+) d
+JOIN backbone.subscriptions s ON s.uid = d.subscription
+ORDER BY s.id, d.sequence
+LIMIT @page_size::integer;
 
 -- name: ListUnlistedPartitions :many
 -- The partitions with a head or events that no legal entity has. Of the events one is looked up

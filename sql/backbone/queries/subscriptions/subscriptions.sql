@@ -340,13 +340,14 @@ WHERE g.subscription = @subscription AND g.consumer IN (
     FOR UPDATE SKIP LOCKED
 );
 
--- name: InsertDecisions :exec
-INSERT INTO backbone.subscription_decisions (partition_id, id, tenant_id, subscription, sequence, event_id, action, actor, reason, code, at)
-SELECT @partition_id, d.id, @tenant_id, @subscription, d.sequence, d.event_id, @action, @actor, @reason, d.code, @at
-FROM (SELECT unnest(@ids::uuid[]) AS id, unnest(@sequences::bigint[]) AS sequence, unnest(@event_ids::uuid[]) AS event_id, unnest(@codes::text[]) AS code) d;
-
--- name: ListDecisions :many
+-- name: ListFormerDecisions :many
 SELECT d.* FROM backbone.subscription_decisions d
 WHERE d.tenant_id = @tenant_id AND d.subscription = @subscription AND d.partition_id = ANY (@partitions::integer[])
 ORDER BY d.id DESC
+LIMIT @page_size::integer;
+
+-- name: PageFormerDecisions :many
+SELECT d.* FROM backbone.subscription_decisions d
+WHERE d.tenant_id = @tenant_id AND (d.partition_id, d.subscription, d.id) > (@after_partition::integer, @after_subscription::text, @after_id::uuid)
+ORDER BY d.partition_id, d.subscription, d.id
 LIMIT @page_size::integer;

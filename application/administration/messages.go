@@ -1,0 +1,193 @@
+package administration
+
+import (
+	"cmp"
+	"context"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// The event types of messages of subscriptions.
+const (
+	MessageReplayed  = "backbone.subscription_message.replayed"
+	MessageDiscarded = "backbone.subscription_message.discarded"
+	MessageSkipped   = "backbone.subscription_message.skipped"
+	MessageFormer    = "backbone.subscription_message.former"
+)
+
+const messageStream = "backbone.subscription_message" // by id of the subscription and partition
+
+var messageActions = map[string]string{"replay": MessageReplayed, "discard": MessageDiscarded, "skip": MessageSkipped}
+
+// messagesData is the data of the events of messages.
+type messagesData struct {
+	Subscription string            `json:"subscription_id"`
+	Partition    event.PartitionID `json:"partition_id"`
+	Reason       string            `json:"reason,omitempty"`
+	Messages     []decidedMessage  `json:"messages"`
+}
+
+type decidedMessage struct {
+	Sequence string `json:"sequence"`
+	EventID  string `json:"event_id"`
+	Code     string `json:"code,omitempty"` // of the failure it was parked for
+}
+
+func messageStreamOf(id string, p event.PartitionID) event.StreamID {
+	return event.StreamID{Type: messageStream, ID: fmt.Sprintf("%s/%d", id, p)}
+}
+
+// eventMessages is how many messages one event names.
+const eventMessages = 500
+
+// DecideMessages implements ports.SubscriptionDecisions.
+func (s *Subscriptions) DecideMessages(ctx context.Context, d ports.MessageDecision) error {
+	stream := messageStreamOf(d.Subscription.ID, d.Partition)
+	var drafts []event.Draft
+	for some := range slices.Chunk(d.Messages, eventMessages) {
+		data := messagesData{Subscription: d.Subscription.ID, Partition: d.Partition, Reason: d.Reason}
+		for _, m := range some {
+			data.Messages = append(data.Messages, decidedMessage{strconv.FormatUint(uint64(m.Sequence), 10), m.EventID.String(), m.Code})
+		}
+		drafts = append(drafts, draft(messageActions[d.Action], stream, data))
+	}
+	return s.log.Record(ctx, d.Subscription.TenantID, s.actor(d.By), concurrency.StreamExpectation{Stream: stream, Expected: concurrency.Any()}, drafts...)
+}
+
+// MessageDecisions implements ports.SubscriptionDecisions.
+func (s *Subscriptions) MessageDecisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) (out []ports.ParkedDecision, _ error) {
+	for _, p := range partitions {
+		events, err := s.log.newest(ctx, tenantID, messageStreamOf(id, p), limit)
+		if err != nil {
+			return nil, err
+		}
+		for i := range events {
+			decided, err := messagesOf(tenantID, &events[i])
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, decided...)
+		}
+	}
+	slices.SortFunc(out, func(a, b ports.ParkedDecision) int {
+		return cmp.Or(b.At.Compare(a.At), b.ID.Compare(a.ID), cmp.Compare(b.Sequence, a.Sequence))
+	})
+	return out[:min(limit, len(out))], nil
+}
+
+func messagesOf(tenantID string, e *event.Recorded) (out []ports.ParkedDecision, err error) {
+	var data messagesData
+	if err := decode(e, &data); err != nil {
+		return nil, err
+	}
+	one := ports.ParkedDecision{ID: e.ID, TenantID: tenantID, Subscription: data.Subscription, Partition: data.Partition, Actor: e.ActorID, Reason: data.Reason, At: e.RecordedAt}
+	for action, eventType := range messageActions {
+		if eventType == e.Type {
+			one.Action = action
+		}
+	}
+	for _, m := range data.Messages {
+		n, err := strconv.ParseUint(m.Sequence, 10, 63)
+		if err != nil {
+			return nil, err
+		}
+		if one.EventID, err = event.ParseID(m.EventID); err != nil {
+			return nil, err
+		}
+		one.Sequence, one.Code = event.Sequence(n), m.Code
+		out = append(out, one)
+	}
+	return out, nil
+}
+
+// newest reads the newest events of a stream.
+func (l *Log) newest(ctx context.Context, tenantID string, stream event.StreamID, limit int) ([]event.Recorded, error) {
+	log, err := l.Of(ctx, tenantID)
+	if err != nil {
+		return nil, err
+	}
+	status, err := l.streams.StreamStatus(ctx, log.Partition, stream)
+	if err != nil || status.State == event.StreamAbsent {
+		return nil, err
+	}
+	from := event.Version(1)
+	if status.Version > event.Version(limit) {
+		from = status.Version - event.Version(limit) + 1
+	}
+	return l.streams.EventsOfStream(ctx, log.Partition, stream, from, limit)
+}
+
+// formerMessages has the digest of the decisions that an earlier release stored.
+var formerMessages = event.StreamID{Type: messageStream, ID: "former"}
+
+type formerData struct {
+	Decisions int    `json:"decisions"`
+	SHA256    string `json:"sha256"`
+}
+
+// AdoptMessageDecisions records the digest of the decisions about messages of an earlier release.
+func AdoptMessageDecisions(store ports.FormerDecisions) Adoption {
+	return Adoption{Concern: "subscription_messages", Drafts: func(ctx context.Context, tenantID string) ([]event.Draft, error) {
+		count, sum, err := ports.DigestFormerDecisions(ctx, store, tenantID)
+		if err != nil || count == 0 {
+			return nil, err
+		}
+		return []event.Draft{draft(MessageFormer, formerMessages, formerData{count, hex.EncodeToString(sum[:])})}, nil
+	}}
+}
+
+func registerMessages(r *module.Registrar) {
+	const example = `{"subscription_id":"payments","partition_id":4711,"reason":"the bank knows them now","messages":[{"sequence":"42","event_id":"01M7YGST5B2MDDN003W0A63V58","code":"bank.unknown"}]}`
+	for _, t := range []struct{ name, description string }{
+		{MessageReplayed, "A person had dead letters of a subscription delivered again."},
+		{MessageDiscarded, "A person gave dead letters of a subscription up: they are not delivered."},
+		{MessageSkipped, "A subscriber skipped messages: they are not delivered again."},
+	} {
+		r.EventType(builtin(t.name, t.description, messagesSchema, example))
+	}
+	r.EventType(builtin(MessageFormer, "The decisions about messages that an earlier release stored, by their number and digest.", formerSchema,
+		`{"decisions":17,"sha256":"63b29bc1f982232bc81692856ecc49919aefc76c68398a1b2e1a29072ac4415d"}`))
+}
+
+const messagesSchema = `{
+  "type": "object",
+  "additionalProperties": false,
+  "required": ["subscription_id", "partition_id", "messages"],
+  "properties": {
+    "subscription_id": {"type": "string", "minLength": 1, "maxLength": 100},
+    "partition_id": {"type": "integer", "minimum": 1, "description": "of the legal entity"},
+    "reason": {"type": "string", "maxLength": 500, "description": "no personal data"},
+    "messages": {
+      "type": "array",
+      "minItems": 1,
+      "maxItems": 500,
+      "items": {
+        "type": "object",
+        "additionalProperties": false,
+        "required": ["sequence", "event_id"],
+        "properties": {
+          "sequence": {"type": "string", "pattern": "^[0-9]{1,19}$"},
+          "event_id": {"type": "string", "minLength": 26, "maxLength": 26},
+          "code": {"type": "string", "maxLength": 100, "description": "of the failure it was parked for"}
+        }
+      }
+    }
+  }
+}`
+
+const formerSchema = `{
+  "type": "object",
+  "additionalProperties": false,
+  "required": ["decisions", "sha256"],
+  "properties": {
+    "decisions": {"type": "integer", "minimum": 1},
+    "sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$", "description": "of the rows, by partition, subscription and id"}
+  }
+}`
