@@ -200,6 +200,9 @@ type Actor struct {
 	Type       string   `json:"type"`
 }
 
+// AllowUnknownCause For imports, whose causes may be in no log: take each cause as it is given.
+type AllowUnknownCause = bool
+
 // ApApproveCreditMemoPayload defines model for ApApproveCreditMemoPayload.
 type ApApproveCreditMemoPayload struct {
 	Comment      string `json:"comment,omitempty,omitzero"`
@@ -573,6 +576,9 @@ type AppendCondition struct {
 
 // AppendRequest defines model for AppendRequest.
 type AppendRequest struct {
+	// AllowUnknownCause For imports, whose causes may be in no log: take each cause as it is given.
+	AllowUnknownCause AllowUnknownCause `json:"allow_unknown_cause,omitempty,omitzero"`
+
 	// AppendCondition No event after the sequence may match any of the items.
 	AppendCondition AppendCondition `json:"append_condition,omitempty,omitzero"`
 
@@ -1587,10 +1593,10 @@ type IntentOutcome struct {
 
 // IntentRequest defines model for IntentRequest.
 type IntentRequest struct {
-	// AllowUnknownCause For imports, whose causes may be in no log: take the cause as it is given.
-	AllowUnknownCause bool `json:"allow_unknown_cause,omitempty,omitzero"`
+	// AllowUnknownCause For imports, whose causes may be in no log: take each cause as it is given.
+	AllowUnknownCause AllowUnknownCause `json:"allow_unknown_cause,omitempty,omitzero"`
 
-	// CausedBy Id of the event that caused this. One that is in no log that the caller sees is refused (`intent.cause_unknown`).
+	// CausedBy Id of the event that caused this. One that is in no log that the caller sees is refused (`request.cause_unknown`).
 	CausedBy string `json:"caused_by,omitempty,omitzero"`
 
 	// CausedByLegalEntity Where the cause is when it is another legal entity.
@@ -1792,7 +1798,7 @@ type NewErasureRequest struct {
 
 // NewEvent defines model for NewEvent.
 type NewEvent struct {
-	// CausedBy Id of the event that caused this one.
+	// CausedBy Id of the event that caused this one. One that is in no log that the caller sees is refused (`request.cause_unknown`).
 	CausedBy string `json:"caused_by,omitempty,omitzero"`
 
 	// CausedByLegalEntity Where the cause is when it is another legal entity.
@@ -2901,6 +2907,9 @@ type Stream struct {
 
 // StreamAppendRequest defines model for StreamAppendRequest.
 type StreamAppendRequest struct {
+	// AllowUnknownCause For imports, whose causes may be in no log: take each cause as it is given.
+	AllowUnknownCause AllowUnknownCause `json:"allow_unknown_cause,omitempty,omitzero"`
+
 	// AppendCondition No event after the sequence may match any of the items.
 	AppendCondition AppendCondition `json:"append_condition,omitempty,omitzero"`
 
@@ -2920,7 +2929,7 @@ type StreamChange struct {
 
 // StreamEvent An event without the stream and legal entity that the address names.
 type StreamEvent struct {
-	// CausedBy Id of the event that caused this one.
+	// CausedBy Id of the event that caused this one. One that is in no log that the caller sees is refused (`request.cause_unknown`).
 	CausedBy string `json:"caused_by,omitempty,omitzero"`
 
 	// CausedByLegalEntity Where the cause is when it is another legal entity.

@@ -83,6 +83,9 @@ type Actor struct {
 	Type       string   `json:"type"`
 }
 
+// AllowUnknownCause For imports, whose causes may be in no log: take each cause as it is given.
+type AllowUnknownCause = bool
+
 // AppendCondition No event after the sequence may match any of the items.
 type AppendCondition struct {
 	// After A sequence.
@@ -93,6 +96,9 @@ type AppendCondition struct {
 
 // AppendRequest defines model for AppendRequest.
 type AppendRequest struct {
+	// AllowUnknownCause For imports, whose causes may be in no log: take each cause as it is given.
+	AllowUnknownCause AllowUnknownCause `json:"allow_unknown_cause,omitempty,omitzero"`
+
 	// AppendCondition No event after the sequence may match any of the items.
 	AppendCondition AppendCondition `json:"append_condition,omitempty,omitzero"`
 
@@ -830,10 +836,10 @@ type IntentOutcome struct {
 
 // IntentRequest defines model for IntentRequest.
 type IntentRequest struct {
-	// AllowUnknownCause For imports, whose causes may be in no log: take the cause as it is given.
-	AllowUnknownCause bool `json:"allow_unknown_cause,omitempty,omitzero"`
+	// AllowUnknownCause For imports, whose causes may be in no log: take each cause as it is given.
+	AllowUnknownCause AllowUnknownCause `json:"allow_unknown_cause,omitempty,omitzero"`
 
-	// CausedBy Id of the event that caused this. One that is in no log that the caller sees is refused (`intent.cause_unknown`).
+	// CausedBy Id of the event that caused this. One that is in no log that the caller sees is refused (`request.cause_unknown`).
 	CausedBy string `json:"caused_by,omitempty,omitzero"`
 
 	// CausedByLegalEntity Where the cause is when it is another legal entity.
@@ -1035,7 +1041,7 @@ type NewErasureRequest struct {
 
 // NewEvent defines model for NewEvent.
 type NewEvent struct {
-	// CausedBy Id of the event that caused this one.
+	// CausedBy Id of the event that caused this one. One that is in no log that the caller sees is refused (`request.cause_unknown`).
 	CausedBy string `json:"caused_by,omitempty,omitzero"`
 
 	// CausedByLegalEntity Where the cause is when it is another legal entity.
@@ -2144,6 +2150,9 @@ type Stream struct {
 
 // StreamAppendRequest defines model for StreamAppendRequest.
 type StreamAppendRequest struct {
+	// AllowUnknownCause For imports, whose causes may be in no log: take each cause as it is given.
+	AllowUnknownCause AllowUnknownCause `json:"allow_unknown_cause,omitempty,omitzero"`
+
 	// AppendCondition No event after the sequence may match any of the items.
 	AppendCondition AppendCondition `json:"append_condition,omitempty,omitzero"`
 
@@ -2163,7 +2172,7 @@ type StreamChange struct {
 
 // StreamEvent An event without the stream and legal entity that the address names.
 type StreamEvent struct {
-	// CausedBy Id of the event that caused this one.
+	// CausedBy Id of the event that caused this one. One that is in no log that the caller sees is refused (`request.cause_unknown`).
 	CausedBy string `json:"caused_by,omitempty,omitzero"`
 
 	// CausedByLegalEntity Where the cause is when it is another legal entity.
