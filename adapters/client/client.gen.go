@@ -1908,8 +1908,12 @@ type NewSnapshot struct {
 
 // NewSubscription defines model for NewSubscription.
 type NewSubscription struct {
-	Divisions  []string `json:"divisions,omitempty,omitzero"`
-	EventTypes []string `json:"event_types,omitempty,omitzero"`
+	// Custom Custom scopes of the events: by name the values, any of them; each name has to match.
+	//
+	// Example: {"cost_center":["CC-1","CC-2"]}
+	Custom     map[string][]string `json:"custom,omitempty,omitzero"`
+	Divisions  []string            `json:"divisions,omitempty,omitzero"`
+	EventTypes []string            `json:"event_types,omitempty,omitzero"`
 
 	// ID Chosen by who makes it.
 	ID            string   `json:"id"`
@@ -3019,10 +3023,15 @@ type StreamStatus struct {
 
 // Subscription defines model for Subscription.
 type Subscription struct {
-	CreatedAt      time.Time `json:"created_at"`
-	Divisions      []string  `json:"divisions,omitempty,omitzero"`
-	EventTypes     []string  `json:"event_types,omitempty,omitzero"`
-	FailuresInARow int       `json:"failures_in_a_row"`
+	CreatedAt time.Time `json:"created_at"`
+
+	// Custom Custom scopes of the events: by name the values, any of them; each name has to match.
+	//
+	// Example: {"cost_center":["CC-1","CC-2"]}
+	Custom         map[string][]string `json:"custom,omitempty,omitzero"`
+	Divisions      []string            `json:"divisions,omitempty,omitzero"`
+	EventTypes     []string            `json:"event_types,omitempty,omitzero"`
+	FailuresInARow int                 `json:"failures_in_a_row"`
 
 	// ID Chosen by who makes it.
 	ID              string    `json:"id"`
