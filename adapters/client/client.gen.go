@@ -4173,6 +4173,15 @@ type ListLegalHoldsParams struct {
 	Subject string `form:"subject" json:"subject"`
 }
 
+// PlaceLegalHoldParams defines parameters for PlaceLegalHold.
+type PlaceLegalHoldParams struct {
+	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
+	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
+	// does not use the key up.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // GetProjectionRowsParams defines parameters for GetProjectionRows.
 type GetProjectionRowsParams struct {
 	LegalEntity string `form:"legal_entity" json:"legal_entity"`
@@ -5252,11 +5261,13 @@ func (c *Client) ListLegalHolds(ctx context.Context, params ListLegalHoldsParams
 }
 
 // PlaceLegalHold is POST /api/legal-holds: Keep the personal data of a person from being erased.
-func (c *Client) PlaceLegalHold(ctx context.Context, body NewLegalHold, options ...Option) (LegalHoldList, error) {
+func (c *Client) PlaceLegalHold(ctx context.Context, params PlaceLegalHoldParams, body NewLegalHold, options ...Option) (LegalHoldList, error) {
 	r := request{
 		method: http.MethodPost, path: expandPath("/api/legal-holds"),
-		body: body,
+		body:       body,
+		repeatable: params.IdempotencyKey != "",
 	}
+	r.setHeader("Idempotency-Key", params.IdempotencyKey)
 	var out LegalHoldList
 	err := c.do(ctx, r, &out, options)
 	return out, err

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/erpbackbone/backbone/application/requests"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/disclosure"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -24,9 +25,6 @@ type Grants interface {
 
 // roleAuditor is the role that grants are for.
 const roleAuditor = "auditor"
-
-// maxKey is the length of an idempotency key in bytes.
-const maxKey = 200
 
 // NewGrant asks for a grant.
 type NewGrant struct {
@@ -108,8 +106,8 @@ func (s *Service) checkGrant(ctx context.Context, by ports.Principal, n NewGrant
 	if !n.Until.After(now) || n.Until.After(now.Add(s.Limits.LongestGrant)) {
 		return fault.New(fault.Invalid, "disclosure.until_invalid", "a grant ends in the future and after %s at the latest; give an earlier time", s.Limits.LongestGrant).WithField("/until")
 	}
-	if len(n.IdempotencyKey) > maxKey {
-		return fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most %d bytes; send a shorter one", maxKey)
+	if err := requests.CheckKey(n.IdempotencyKey); err != nil {
+		return err
 	}
 	if err := CheckReason("/reason", n.Reason); err != nil {
 		return err
