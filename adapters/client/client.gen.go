@@ -744,6 +744,7 @@ type Disclosure struct {
 // DisclosureList defines model for DisclosureList.
 type DisclosureList struct {
 	Disclosures []Disclosure `json:"disclosures"`
+	HasMore     bool         `json:"has_more"`
 
 	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
 	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
@@ -2101,6 +2102,8 @@ type Principal struct {
 
 // PrincipalList defines model for PrincipalList.
 type PrincipalList struct {
+	HasMore bool `json:"has_more"`
+
 	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
 	NextCursor NextCursor  `json:"next_cursor,omitempty,omitzero"`
 	Principals []Principal `json:"principals"`
@@ -3737,6 +3740,10 @@ type CreateLegalEntityParams struct {
 type ListPrincipalsParams struct {
 	// PersonID Only this person or service.
 	PersonID string `form:"person_id,omitempty" json:"person_id,omitempty,omitzero"`
+	Limit    Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
 // CreateProjectionParams defines parameters for CreateProjection.
@@ -3819,6 +3826,14 @@ type ReadApVendorsParams struct {
 	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
 	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
 	Limit       Limit       `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ListDisclosuresParams defines parameters for ListDisclosures.
+type ListDisclosuresParams struct {
+	Limit Limit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
 	// Cursor `next_cursor` of the page before, unchanged.
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
@@ -4468,6 +4483,8 @@ func (c *Client) ListPrincipals(ctx context.Context, params ListPrincipalsParams
 		repeatable: true,
 	}
 	r.setQuery("person_id", params.PersonID)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
 	var out PrincipalList
 	err := c.do(ctx, r, &out, options)
 	return out, err
@@ -4758,11 +4775,13 @@ func (c *Client) ReadApVendors(ctx context.Context, params ReadApVendorsParams, 
 }
 
 // ListDisclosures is GET /api/disclosures: List the grants of personal data to auditors, newest first.
-func (c *Client) ListDisclosures(ctx context.Context, options ...Option) (DisclosureList, error) {
+func (c *Client) ListDisclosures(ctx context.Context, params ListDisclosuresParams, options ...Option) (DisclosureList, error) {
 	r := request{
 		method: http.MethodGet, path: expandPath("/api/disclosures"),
 		repeatable: true,
 	}
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
 	var out DisclosureList
 	err := c.do(ctx, r, &out, options)
 	return out, err

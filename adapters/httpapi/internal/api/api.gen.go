@@ -264,6 +264,7 @@ type Disclosure struct {
 // DisclosureList defines model for DisclosureList.
 type DisclosureList struct {
 	Disclosures []Disclosure `json:"disclosures"`
+	HasMore     bool         `json:"has_more"`
 
 	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
 	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
@@ -1344,6 +1345,8 @@ type Principal struct {
 
 // PrincipalList defines model for PrincipalList.
 type PrincipalList struct {
+	HasMore bool `json:"has_more"`
+
 	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
 	NextCursor NextCursor  `json:"next_cursor,omitempty,omitzero"`
 	Principals []Principal `json:"principals"`
