@@ -8,7 +8,6 @@ import (
 	"strings"
 	"time"
 
-	"github.com/erpbackbone/backbone/application/requests"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/disclosure"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -106,8 +105,8 @@ func (s *Service) checkGrant(ctx context.Context, by ports.Principal, n NewGrant
 	if !n.Until.After(now) || n.Until.After(now.Add(s.Limits.LongestGrant)) {
 		return fault.New(fault.Invalid, "disclosure.until_invalid", "a grant ends in the future and after %s at the latest; give an earlier time", s.Limits.LongestGrant).WithField("/until")
 	}
-	if err := requests.CheckKey(n.IdempotencyKey); err != nil {
-		return err
+	if len(n.IdempotencyKey) > concurrency.MaxIdempotencyKey {
+		return fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most %d bytes; send a shorter one", concurrency.MaxIdempotencyKey)
 	}
 	if err := CheckReason("/reason", n.Reason); err != nil {
 		return err
