@@ -22,6 +22,9 @@ const (
 type EventReader interface {
 	// EventByID returns fault event.not_found if the partition has no such event.
 	EventByID(ctx context.Context, p event.PartitionID, id event.ID) (event.Recorded, error)
+	// TypesOf returns the types of events of any partitions, in one query for all of them. It
+	// leaves out events that do not exist.
+	TypesOf(ctx context.Context, events []Cause) (map[Cause]string, error)
 	// EventsOfStream reads a stream by version, from the given one, ascending.
 	EventsOfStream(ctx context.Context, p event.PartitionID, s event.StreamID, from event.Version, limit int) ([]event.Recorded, error)
 	// Events reads by query, ordered by sequence in the query's direction.

@@ -200,6 +200,9 @@ type Actor struct {
 	Type       string   `json:"type"`
 }
 
+// AllowUnknownCause For imports, whose causes may be in no log: take each cause as it is given.
+type AllowUnknownCause = bool
+
 // ApApproveCreditMemoPayload defines model for ApApproveCreditMemoPayload.
 type ApApproveCreditMemoPayload struct {
 	Comment      string `json:"comment,omitempty,omitzero"`
@@ -573,6 +576,9 @@ type AppendCondition struct {
 
 // AppendRequest defines model for AppendRequest.
 type AppendRequest struct {
+	// AllowUnknownCause For imports, whose causes may be in no log: take each cause as it is given.
+	AllowUnknownCause AllowUnknownCause `json:"allow_unknown_cause,omitempty,omitzero"`
+
 	// AppendCondition No event after the sequence may match any of the items.
 	AppendCondition AppendCondition `json:"append_condition,omitempty,omitzero"`
 
@@ -738,6 +744,7 @@ type Disclosure struct {
 // DisclosureList defines model for DisclosureList.
 type DisclosureList struct {
 	Disclosures []Disclosure `json:"disclosures"`
+	HasMore     bool         `json:"has_more"`
 
 	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
 	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
@@ -1611,10 +1618,10 @@ type IntentOutcome struct {
 
 // IntentRequest defines model for IntentRequest.
 type IntentRequest struct {
-	// AllowUnknownCause For imports, whose causes may be in no log: take the cause as it is given.
-	AllowUnknownCause bool `json:"allow_unknown_cause,omitempty,omitzero"`
+	// AllowUnknownCause For imports, whose causes may be in no log: take each cause as it is given.
+	AllowUnknownCause AllowUnknownCause `json:"allow_unknown_cause,omitempty,omitzero"`
 
-	// CausedBy Id of the event that caused this. One that is in no log that the caller sees is refused (`intent.cause_unknown`).
+	// CausedBy Id of the event that caused this. One that is in no log that the caller sees is refused (`request.cause_unknown`).
 	CausedBy string `json:"caused_by,omitempty,omitzero"`
 
 	// CausedByLegalEntity Where the cause is when it is another legal entity.
@@ -1816,7 +1823,7 @@ type NewErasureRequest struct {
 
 // NewEvent defines model for NewEvent.
 type NewEvent struct {
-	// CausedBy Id of the event that caused this one.
+	// CausedBy Id of the event that caused this one. One that is in no log that the caller sees is refused (`request.cause_unknown`).
 	CausedBy string `json:"caused_by,omitempty,omitzero"`
 
 	// CausedByLegalEntity Where the cause is when it is another legal entity.
@@ -1926,8 +1933,12 @@ type NewSnapshot struct {
 
 // NewSubscription defines model for NewSubscription.
 type NewSubscription struct {
-	Divisions  []string `json:"divisions,omitempty,omitzero"`
-	EventTypes []string `json:"event_types,omitempty,omitzero"`
+	// Custom Custom scopes of the events: by name the values, any of them; each name has to match.
+	//
+	// Example: {"cost_center":["CC-1","CC-2"]}
+	Custom     map[string][]string `json:"custom,omitempty,omitzero"`
+	Divisions  []string            `json:"divisions,omitempty,omitzero"`
+	EventTypes []string            `json:"event_types,omitempty,omitzero"`
 
 	// ID Chosen by who makes it.
 	ID            string   `json:"id"`
@@ -2115,6 +2126,8 @@ type Principal struct {
 
 // PrincipalList defines model for PrincipalList.
 type PrincipalList struct {
+	HasMore bool `json:"has_more"`
+
 	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
 	NextCursor NextCursor  `json:"next_cursor,omitempty,omitzero"`
 	Principals []Principal `json:"principals"`
@@ -2925,6 +2938,9 @@ type Stream struct {
 
 // StreamAppendRequest defines model for StreamAppendRequest.
 type StreamAppendRequest struct {
+	// AllowUnknownCause For imports, whose causes may be in no log: take each cause as it is given.
+	AllowUnknownCause AllowUnknownCause `json:"allow_unknown_cause,omitempty,omitzero"`
+
 	// AppendCondition No event after the sequence may match any of the items.
 	AppendCondition AppendCondition `json:"append_condition,omitempty,omitzero"`
 
@@ -2944,7 +2960,7 @@ type StreamChange struct {
 
 // StreamEvent An event without the stream and legal entity that the address names.
 type StreamEvent struct {
-	// CausedBy Id of the event that caused this one.
+	// CausedBy Id of the event that caused this one. One that is in no log that the caller sees is refused (`request.cause_unknown`).
 	CausedBy string `json:"caused_by,omitempty,omitzero"`
 
 	// CausedByLegalEntity Where the cause is when it is another legal entity.
@@ -3034,10 +3050,15 @@ type StreamStatus struct {
 
 // Subscription defines model for Subscription.
 type Subscription struct {
-	CreatedAt      time.Time `json:"created_at"`
-	Divisions      []string  `json:"divisions,omitempty,omitzero"`
-	EventTypes     []string  `json:"event_types,omitempty,omitzero"`
-	FailuresInARow int       `json:"failures_in_a_row"`
+	CreatedAt time.Time `json:"created_at"`
+
+	// Custom Custom scopes of the events: by name the values, any of them; each name has to match.
+	//
+	// Example: {"cost_center":["CC-1","CC-2"]}
+	Custom         map[string][]string `json:"custom,omitempty,omitzero"`
+	Divisions      []string            `json:"divisions,omitempty,omitzero"`
+	EventTypes     []string            `json:"event_types,omitempty,omitzero"`
+	FailuresInARow int                 `json:"failures_in_a_row"`
 
 	// ID Chosen by who makes it.
 	ID              string    `json:"id"`
@@ -3777,6 +3798,10 @@ type CreateLegalEntityParams struct {
 type ListPrincipalsParams struct {
 	// PersonID Only this person or service.
 	PersonID string `form:"person_id,omitempty" json:"person_id,omitempty,omitzero"`
+	Limit    Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
 // CreateProjectionParams defines parameters for CreateProjection.
@@ -3859,6 +3884,14 @@ type ReadApVendorsParams struct {
 	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
 	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
 	Limit       Limit       `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ListDisclosuresParams defines parameters for ListDisclosures.
+type ListDisclosuresParams struct {
+	Limit Limit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
 	// Cursor `next_cursor` of the page before, unchanged.
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
@@ -4213,6 +4246,15 @@ type ListLegalHoldsParams struct {
 	Subject string `form:"subject" json:"subject"`
 }
 
+// PlaceLegalHoldParams defines parameters for PlaceLegalHold.
+type PlaceLegalHoldParams struct {
+	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
+	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
+	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
+	// does not use the key up.
+	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+}
+
 // GetProjectionRowsParams defines parameters for GetProjectionRows.
 type GetProjectionRowsParams struct {
 	LegalEntity string `form:"legal_entity" json:"legal_entity"`
@@ -4499,6 +4541,8 @@ func (c *Client) ListPrincipals(ctx context.Context, params ListPrincipalsParams
 		repeatable: true,
 	}
 	r.setQuery("person_id", params.PersonID)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
 	var out PrincipalList
 	err := c.do(ctx, r, &out, options)
 	return out, err
@@ -4789,11 +4833,13 @@ func (c *Client) ReadApVendors(ctx context.Context, params ReadApVendorsParams, 
 }
 
 // ListDisclosures is GET /api/disclosures: List the grants of personal data to auditors, newest first.
-func (c *Client) ListDisclosures(ctx context.Context, options ...Option) (DisclosureList, error) {
+func (c *Client) ListDisclosures(ctx context.Context, params ListDisclosuresParams, options ...Option) (DisclosureList, error) {
 	r := request{
 		method: http.MethodGet, path: expandPath("/api/disclosures"),
 		repeatable: true,
 	}
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
 	var out DisclosureList
 	err := c.do(ctx, r, &out, options)
 	return out, err
@@ -5292,11 +5338,13 @@ func (c *Client) ListLegalHolds(ctx context.Context, params ListLegalHoldsParams
 }
 
 // PlaceLegalHold is POST /api/legal-holds: Keep the personal data of a person from being erased.
-func (c *Client) PlaceLegalHold(ctx context.Context, body NewLegalHold, options ...Option) (LegalHoldList, error) {
+func (c *Client) PlaceLegalHold(ctx context.Context, params PlaceLegalHoldParams, body NewLegalHold, options ...Option) (LegalHoldList, error) {
 	r := request{
 		method: http.MethodPost, path: expandPath("/api/legal-holds"),
-		body: body,
+		body:       body,
+		repeatable: params.IdempotencyKey != "",
 	}
+	r.setHeader("Idempotency-Key", params.IdempotencyKey)
 	var out LegalHoldList
 	err := c.do(ctx, r, &out, options)
 	return out, err

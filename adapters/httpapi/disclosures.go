@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
@@ -92,9 +93,19 @@ func (s *Server) grantDisclosure(ctx context.Context, r *request, body *api.NewD
 }
 
 // listDisclosures answers GET /api/disclosures.
-func (s *Server) listDisclosures(ctx context.Context, _ *request) (any, error) {
+func (s *Server) listDisclosures(ctx context.Context, r *request) (any, error) {
 	all, err := s.config.Disclosures.ListGrants(ctx, callOf(ctx).principal)
-	return api.DisclosureList{Disclosures: convert(all, grantAnswer)}, err
+	if err != nil {
+		return nil, err
+	}
+	page, next, err := listPage(r, all, func(g access.Grant) string { return g.ID.String() }, func(id string) int {
+		at := slices.IndexFunc(all, func(g access.Grant) bool { return g.ID.String() == id })
+		if at >= 0 {
+			at++
+		}
+		return at
+	})
+	return api.DisclosureList{Disclosures: convert(page, grantAnswer), HasMore: next != "", NextCursor: next}, err
 }
 
 // endDisclosure answers POST /api/disclosures/{id}/end.

@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"context"
 	"net/http"
+	"strings"
 	"testing"
 	"time"
 
@@ -179,6 +180,16 @@ func TestDisclosures(t *testing.T) {
 	id := made.json(t)["id"].(string)
 	list := h.do(t, testRequest{method: "GET", path: "/api/disclosures", token: "auditor"})
 	require.Len(t, list.json(t)["disclosures"], 1)
+	second := strings.Replace(body, "contact", "bank", 1)
+	require.NotEqual(t, body, second)
+	newer := h.do(t, testRequest{method: "POST", path: "/api/disclosures", token: "compliance", body: second}).json(t)["id"]
+	page := h.do(t, testRequest{method: "GET", path: "/api/disclosures?limit=1", token: "auditor"}).json(t)
+	require.Equal(t, newer, page["disclosures"].([]any)[0].(map[string]any)["id"], "the newest first")
+	require.Equal(t, true, page["has_more"])
+	page = h.do(t, testRequest{method: "GET", path: "/api/disclosures?limit=1&cursor=" + page["next_cursor"].(string), token: "auditor"}).json(t)
+	require.Equal(t, id, page["disclosures"].([]any)[0].(map[string]any)["id"])
+	require.Equal(t, false, page["has_more"])
+	require.Equal(t, "request.parameter_invalid", h.do(t, testRequest{method: "GET", path: "/api/disclosures?cursor=AAAA", token: "auditor"}).json(t)["code"])
 	end := testRequest{method: "POST", path: "/api/disclosures/" + id + "/end", token: "compliance", body: `{"reason":"the audit is over"}`}
 	ended := h.do(t, end)
 	require.Equal(t, http.StatusOK, ended.status, string(ended.body))

@@ -28,7 +28,7 @@ type Erasures interface {
 	// Certificate returns the stored bytes of the certificate; erasure.not_completed before the
 	// erasure is complete.
 	Certificate(ctx context.Context, p ports.Principal, id event.ID) ([]byte, error)
-	PlaceHold(ctx context.Context, p ports.Principal, h erasure.NewHold) ([]erasure.Hold, error)
+	PlaceHold(ctx context.Context, p ports.Principal, h erasure.NewHold) (placed []erasure.Hold, replayed bool, err error)
 	ReleaseHold(ctx context.Context, p ports.Principal, id event.ID) (erasure.Hold, error)
 	Holds(ctx context.Context, p ports.Principal, subject string) ([]erasure.Hold, error)
 }

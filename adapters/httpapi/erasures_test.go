@@ -127,7 +127,7 @@ func (b *erasureStub) Certificate(_ context.Context, _ ports.Principal, id event
 	return []byte(`{ "note": "` + id.String() + `" }` + "\n"), nil
 }
 
-func (b *erasureStub) PlaceHold(_ context.Context, p ports.Principal, h erasure.NewHold) ([]erasure.Hold, error) {
+func (b *erasureStub) PlaceHold(_ context.Context, p ports.Principal, h erasure.NewHold) ([]erasure.Hold, bool, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	codes := h.LegalEntities
@@ -141,7 +141,7 @@ func (b *erasureStub) PlaceHold(_ context.Context, p ports.Principal, h erasure.
 		})
 		b.holds = append(b.holds, placed[len(placed)-1])
 	}
-	return placed, nil
+	return placed, h.IdempotencyKey != "", nil
 }
 
 func (b *erasureStub) ReleaseHold(_ context.Context, p ports.Principal, id event.ID) (erasure.Hold, error) {
@@ -255,6 +255,10 @@ func TestLegalHolds(t *testing.T) {
 	require.Equal(t, []any{"USMF", "2027-12-31", "p-compliance"}, []any{first["legal_entity"], first["until"], first["placed_by"]})
 	everywhere := h.do(t, testRequest{method: "POST", path: "/api/legal-holds", token: "compliance", body: `{"subject":"employee:E-1","reason":"Proceedings 4711."}`})
 	require.NotContains(t, everywhere.json(t)["legal_holds"].([]any)[0], "legal_entity")
+	replayed := h.do(t, testRequest{method: "POST", path: "/api/legal-holds", token: "compliance", body: `{"subject":"employee:E-3","reason":"Proceedings 4711."}`,
+		header: map[string]string{"Idempotency-Key": "k-1"}})
+	require.Equal(t, http.StatusOK, replayed.status)
+	require.Equal(t, "true", replayed.header.Get("Idempotency-Replayed"))
 	listed := func(subject string) []any {
 		return h.do(t, testRequest{method: "GET", path: "/api/legal-holds?subject=" + subject, token: "auditor"}).json(t)["legal_holds"].([]any)
 	}
@@ -370,7 +374,7 @@ func TestClientOfErasures(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []string{"withdrawn", "No."}, []string{ended.Status, ended.EndReason})
 
-	placed, err := compliance.PlaceLegalHold(ctx, client.NewLegalHold{Subject: "employee:E-1", LegalEntities: []string{"USMF"}, Reason: "File 4711.", Until: "2027-12-31"})
+	placed, err := compliance.PlaceLegalHold(ctx, client.PlaceLegalHoldParams{}, client.NewLegalHold{Subject: "employee:E-1", LegalEntities: []string{"USMF"}, Reason: "File 4711.", Until: "2027-12-31"})
 	require.NoError(t, err)
 	found, err := auditor.ListLegalHolds(ctx, client.ListLegalHoldsParams{Subject: "employee:E-1"})
 	require.NoError(t, err)

@@ -17,6 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
 )
 
 var feedHandlers = handlers{
@@ -166,31 +167,57 @@ func (s *Server) subscribeToStream(ctx context.Context, r *request) (any, error)
 // subscribeToAll answers GET /api/subscribe/streams/$all.
 func (s *Server) subscribeToAll(ctx context.Context, r *request) (any, error) {
 	p := callOf(ctx).principal
-	q := query.AllQuery{TenantID: p.TenantID, Readable: p.LegalEntities}
-	q.LegalEntities, q.Types = r.list("legal_entities"), r.list("event_types")
-	for _, code := range q.LegalEntities {
+	filter, err := feedFilter(r)
+	if err != nil {
+		return nil, err
+	}
+	for _, code := range filter.LegalEntities {
 		if _, err := s.authorizeIn(ctx, actionSubscribe, code); err != nil {
 			return nil, pointAtMember(err, "legal_entities")
 		}
 	}
-	if len(q.Types) > 0 {
-		if err := s.requireTypes(ctx, "event_types", q.Types...); err != nil {
+	if len(filter.EventTypes) > 0 {
+		if err := s.requireTypes(ctx, "event_types", filter.EventTypes...); err != nil {
 			return nil, err
 		}
 	}
-	if modules := r.list("modules"); len(modules) > 0 {
-		if err := s.checkAgainstRegistry(ctx, &query.Selection{Modules: modules}); err != nil {
+	if len(filter.Modules) > 0 {
+		if err := s.checkAgainstRegistry(ctx, &query.Selection{Modules: filter.Modules}); err != nil {
 			return nil, err
 		}
-		q.IncludeType = s.ownedByModules(p.TenantID, modules)
 	}
-	f := &liveFeed{server: s, ctx: ctx, entities: q.LegalEntities, followsAll: len(q.LegalEntities) == 0}
+	q := query.AllQuery{TenantID: p.TenantID, Readable: p.LegalEntities, Filter: filter, ModuleOf: s.moduleOf(p.TenantID)}
+	f := &liveFeed{server: s, ctx: ctx, entities: filter.LegalEntities, followsAll: len(filter.LegalEntities) == 0}
 	f.open = func(from string, _ bool) (accessAwareSource, error) {
 		q := q
 		q.From = from
 		return s.config.Live.Feeds.All(q)
 	}
 	return f, f.checkAdmission(r)
+}
+
+// feedFilter reads the filter of a feed from the parameters, which are the members of a subscription.
+func feedFilter(r *request) (subscription.Filter, error) {
+	f := subscription.Filter{
+		EventTypes: r.list("event_types"), LegalEntities: r.list("legal_entities"), Modules: r.list("modules"), Divisions: r.list("divisions"),
+		Regions: r.list("regions"), Sites: r.list("sites"), Tags: r.list("tags"), StreamTypes: r.list("stream_types"), Streams: r.list("streams"),
+	}
+	for _, scope := range r.list("custom") {
+		name, value, found := strings.Cut(scope, "=")
+		if !found {
+			return f, invalidParameter("custom", "names and values of custom scopes such as cost_center=CC-1, separated by commas")
+		}
+		if f.Custom == nil {
+			f.Custom = map[string][]string{}
+		}
+		f.Custom[name] = append(f.Custom[name], value)
+	}
+	err := f.Check()
+	if refused, ok := fault.As(err); ok {
+		name, _, _ := strings.Cut(strings.TrimPrefix(refused.Field, "/"), "/")
+		return f, refused.WithField(name)
+	}
+	return f, err
 }
 
 // requireTypes refuses types that are not registered: a feed of a misspelt type would
@@ -207,24 +234,24 @@ func (s *Server) requireTypes(ctx context.Context, field string, types ...string
 	return err
 }
 
-// ownedByModules returns a predicate: whether one of the modules owns an event type.
-// It looks types up when they occur, because they may be registered while the feed runs.
-func (s *Server) ownedByModules(tenantID string, modules []string) func(context.Context, string) (bool, error) {
-	known := map[string]bool{}
-	return func(ctx context.Context, eventType string) (bool, error) {
-		if wants, ok := known[eventType]; ok {
-			return wants, nil
+// moduleOf returns a function that names the module of an event type. It looks types up when they
+// occur, because they may be registered while the feed runs.
+func (s *Server) moduleOf(tenantID string) func(context.Context, string) (string, error) {
+	known := map[string]string{}
+	return func(ctx context.Context, eventType string) (string, error) {
+		if owner, ok := known[eventType]; ok {
+			return owner, nil
 		}
 		owner := s.config.Catalog.Owner(eventType)
 		if owner == "" {
 			versions, err := s.config.Types.ListVersions(ctx, tenantID, eventType)
 			if err != nil {
-				return false, err
+				return "", err
 			}
 			owner = versions[0].Module
 		}
-		known[eventType] = slices.Contains(modules, owner)
-		return known[eventType], nil
+		known[eventType] = owner
+		return owner, nil
 	}
 }
 

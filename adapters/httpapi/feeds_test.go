@@ -190,6 +190,54 @@ func TestFeedFilters(t *testing.T) {
 	require.Equal(t, "FRMF/1", equipment.sequence())
 }
 
+// A feed, a durable subscription and a page of them select the same events: each part of the filter
+// alone, and all together.
+func TestFeedFilters_AreThoseOfSubscriptions(t *testing.T) {
+	t.Parallel()
+	h := startSubscriptions(t)
+	h.machineType(t)
+	write := func(stream, scope, more string) {
+		t.Helper()
+		body := strings.Replace(serviced(more), `"scope":{"legal_entity":"USMF"},"stream":{"type":"machine","id":"M-17"}`,
+			`"scope":{"legal_entity":"USMF"`+scope+`},"stream":`+stream, 1)
+		a := h.do(t, testRequest{method: "POST", path: "/api/events", token: "module", body: `{"events":[` + body + `]}`})
+		require.Equal(t, http.StatusCreated, a.status, string(a.body))
+	}
+	write(`{"type":"machine","id":"M-17"}`, ``, ``)
+	write(`{"type":"truck","id":"T-1"}`, `,"division":"north","region":"emea","site":"B-7","custom":{"cost_center":"CC-1","plant":"P-1"}`, `"tags":["q1"]`)
+	write(`{"type":"machine","id":"M-18"}`, `,"custom":{"cost_center":"CC-3"}`, ``)
+	filters := map[string]string{
+		"stream_types=truck":    `"stream_types":["truck"]`,
+		"streams=truck/T-1":     `"streams":["truck/T-1"]`,
+		"divisions=south,north": `"divisions":["south","north"]`,
+		"regions=emea":          `"regions":["emea"]`,
+		"sites=B-7":             `"sites":["B-7"]`,
+		"tags=q1,q2":            `"tags":["q1","q2"]`,
+		"custom=cost_center=CC-1,cost_center=CC-2":    `"custom":{"cost_center":["CC-1","CC-2"]}`,
+		"custom=plant%3DP-1,cost_center%3DCC-1":       `"custom":{"plant":["P-1"],"cost_center":["CC-1"]}`,
+		"stream_types=truck,machine&custom=plant=P-1": `"stream_types":["truck","machine"],"custom":{"plant":["P-1"]}`,
+	}
+	number := 0
+	for parameters, members := range filters {
+		require.Equal(t, "USMF/2", h.openEventSource(t, "/api/subscribe/streams/$all?from=0&"+parameters, "auditor", "").sequence(), parameters)
+		number++
+		id := fmt.Sprintf("s-%d", number)
+		a := h.do(t, testRequest{method: "POST", path: "/api/subscriptions", token: "module", body: `{"id":"` + id + `","subscriber_type":"service","subscriber_id":"crm",` + members + `}`})
+		require.Equal(t, http.StatusCreated, a.status, string(a.body))
+		if strings.HasPrefix(members, `"custom"`) {
+			require.Contains(t, string(a.body), `"cost_center":["CC-1"`)
+		}
+		page := h.do(t, testRequest{method: "GET", path: "/api/subscriptions/" + id + "/poll?limit=10", token: "module"}).json(t)
+		require.Len(t, page["events"], 1, members)
+		require.Equal(t, "2", page["events"].([]any)[0].(map[string]any)["sequence"], members)
+	}
+	for query, field := range map[string]string{"custom=cost_center": "custom", "custom=cost_center=": "custom", "regions=a,,b": "regions", "streams=truck": "streams"} {
+		a := h.do(t, testRequest{method: "GET", path: "/api/subscribe/streams/$all?" + query, token: "auditor"})
+		require.Equal(t, http.StatusBadRequest, a.status)
+		require.Equal(t, field, a.json(t)["field"])
+	}
+}
+
 func TestRefusedFeeds(t *testing.T) {
 	t.Parallel()
 	h := startAPIWithFeeds(t, live.Limits{PerPrincipal: 1})

@@ -98,7 +98,7 @@ func TestSubmitIntent_CauseInAnotherLegalEntity(t *testing.T) {
 		require.Equal(t, code, a["code"])
 		require.Equal(t, field, a["field"])
 	}
-	refuse("ap_clerk", fmt.Sprintf(`,"caused_by":%q`, cause), "intent.cause_unknown", "/caused_by")
+	refuse("ap_clerk", fmt.Sprintf(`,"caused_by":%q`, cause), "request.cause_unknown", "/caused_by")
 	refuse("american_ap_clerk", fmt.Sprintf(`,"caused_by":%q,"caused_by_legal_entity":"DEMF"`, cause), "legal_entity.not_found", "/caused_by_legal_entity")
 	refuse("ap_clerk", `,"caused_by_legal_entity":"DEMF"`, "request.member_missing", "/caused_by")
 	h.submitPage(t, "USMF", "P-9", false, fmt.Sprintf(`,"caused_by":%q,"allow_unknown_cause":true`, "01JQ8E6Z6G3V5T8C9N2M4K7R1P"))

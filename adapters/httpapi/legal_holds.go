@@ -2,7 +2,6 @@ package httpapi
 
 import (
 	"context"
-	"net/http"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/application/erasure"
@@ -23,7 +22,7 @@ func holdAnswer(h erasure.Hold) api.LegalHold {
 }
 
 // placeLegalHold answers POST /api/legal-holds.
-func (s *Server) placeLegalHold(ctx context.Context, _ *request, body *api.NewLegalHold) (any, error) {
+func (s *Server) placeLegalHold(ctx context.Context, r *request, body *api.NewLegalHold) (any, error) {
 	switch {
 	case body.Subject == "":
 		return nil, missingMember("/subject")
@@ -37,13 +36,13 @@ func (s *Server) placeLegalHold(ctx context.Context, _ *request, body *api.NewLe
 	if err != nil {
 		return nil, err
 	}
-	placed, err := s.config.Erasures.PlaceHold(ctx, callOf(ctx).principal, erasure.NewHold{
-		Subject: body.Subject, LegalEntities: body.LegalEntities, Reason: body.Reason, Until: until,
+	placed, replayed, err := s.config.Erasures.PlaceHold(ctx, callOf(ctx).principal, erasure.NewHold{
+		Subject: body.Subject, LegalEntities: body.LegalEntities, Reason: body.Reason, Until: until, IdempotencyKey: r.idempotencyKey(),
 	})
 	if err != nil {
 		return nil, err
 	}
-	return reply(http.StatusCreated, api.LegalHoldList{LegalHolds: convert(placed, holdAnswer)})
+	return replyReplayed(createdStatus(!replayed), api.LegalHoldList{LegalHolds: convert(placed, holdAnswer)}, replayed)
 }
 
 // listLegalHolds answers GET /api/legal-holds.

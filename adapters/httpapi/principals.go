@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
@@ -74,18 +75,41 @@ func (s *Server) enrollPrincipal(ctx context.Context, _ *request, body *api.Prin
 
 // listPrincipals answers GET /api/admin/principals.
 func (s *Server) listPrincipals(ctx context.Context, r *request) (any, error) {
-	return s.principalList(ctx, r.query("person_id"))
+	list, err := s.visiblePrincipals(ctx, r.query("person_id"))
+	if err != nil {
+		return nil, err
+	}
+	page, next, err := listPage(r, list, func(p ports.PrincipalStatus) string { return p.PrincipalID }, func(id string) int {
+		at, found := slices.BinarySearchFunc(list, id, func(p ports.PrincipalStatus, id string) int { return strings.Compare(p.PrincipalID, id) })
+		if found {
+			at++
+		}
+		return at // also behind a login that the caller sees no longer
+	})
+	if err != nil {
+		return nil, err
+	}
+	out, err := s.principalList(ctx, page)
+	out.HasMore, out.NextCursor = next != "", next
+	return out, err
 }
 
-// principalList lists the principals that the caller may see; personID "" lists all.
-func (s *Server) principalList(ctx context.Context, personID string) (api.PrincipalList, error) {
-	list, err := s.config.Access.Principals(ctx, callOf(ctx).principal)
+// principalsOf lists the logins of a person that the caller may see.
+func (s *Server) principalsOf(ctx context.Context, personID string) (any, error) {
+	list, err := s.visiblePrincipals(ctx, personID)
 	if err != nil {
-		return api.PrincipalList{}, err
+		return nil, err
 	}
-	if personID != "" {
-		list = slices.DeleteFunc(list, func(p ports.PrincipalStatus) bool { return p.PersonID != personID })
-	}
+	return s.principalList(ctx, list)
+}
+
+// visiblePrincipals lists the principals that the caller may see, by login; personID "" lists all.
+func (s *Server) visiblePrincipals(ctx context.Context, personID string) ([]ports.PrincipalStatus, error) {
+	list, err := s.config.Access.Principals(ctx, callOf(ctx).principal)
+	return slices.DeleteFunc(list, func(p ports.PrincipalStatus) bool { return personID != "" && p.PersonID != personID }), err
+}
+
+func (s *Server) principalList(ctx context.Context, list []ports.PrincipalStatus) (api.PrincipalList, error) {
 	names, err := s.namesOf(ctx, convert(list, func(p ports.PrincipalStatus) string { return p.PersonID }))
 	now := time.Now()
 	return api.PrincipalList{Principals: convert(list, func(p ports.PrincipalStatus) api.Principal {
@@ -102,7 +126,7 @@ func (s *Server) revokePrincipal(ctx context.Context, r *request, body *api.Prin
 		return nil, err
 	}
 	s.log.InfoContext(ctx, "access was revoked", "person_id", r.path("person_id"), "tenant", by.TenantID, "by", by.PersonID)
-	return s.principalList(ctx, r.path("person_id"))
+	return s.principalsOf(ctx, r.path("person_id"))
 }
 
 // reviewPrincipal answers POST /api/admin/principals/{person_id}/review.
@@ -118,7 +142,7 @@ func (s *Server) reviewPrincipal(ctx context.Context, r *request, body *api.Prin
 	if err := s.config.Access.Review(ctx, &by, by.TenantID, r.path("person_id"), event.Version(version), body.Reason); err != nil {
 		return nil, err
 	}
-	return s.principalList(ctx, r.path("person_id"))
+	return s.principalsOf(ctx, r.path("person_id"))
 }
 
 func principalAnswer(p ports.PrincipalStatus, now time.Time) api.Principal {

@@ -60,3 +60,38 @@ func TestPrincipals_Expiry(t *testing.T) {
 	require.Equal(t, http.StatusOK, events.status, string(events.body))
 	require.Len(t, events.json(t)["events"], 1)
 }
+
+// The list is read page by page: each login once, in the order of the logins.
+func TestPrincipals_Pages(t *testing.T) {
+	t.Parallel()
+	h := startAPI(t)
+	list := func(query string) testAnswer {
+		return h.do(t, testRequest{method: "GET", path: "/api/admin/principals?" + query, token: "auditor"})
+	}
+	logins := func(a testAnswer) (out []any) {
+		for _, p := range a.json(t)["principals"].([]any) {
+			out = append(out, p.(map[string]any)["principal_id"])
+		}
+		return out
+	}
+	all := list("limit=1000")
+	require.Equal(t, false, all.json(t)["has_more"])
+	require.NotContains(t, all.json(t), "next_cursor")
+	var paged []any
+	cursor := ""
+	for {
+		a := list("limit=7" + cursor)
+		page := logins(a)
+		require.LessOrEqual(t, len(page), 7)
+		paged = append(paged, page...)
+		if a.json(t)["has_more"] == false {
+			break
+		}
+		cursor = "&cursor=" + a.json(t)["next_cursor"].(string)
+	}
+	require.Greater(t, len(paged), 7)
+	require.Equal(t, logins(all), paged)
+	for _, query := range []string{"cursor=!", "limit=0", "limit=1001"} {
+		require.Equal(t, "request.parameter_invalid", list(query).json(t)["code"], query)
+	}
+}

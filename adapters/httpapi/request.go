@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"encoding/base64"
 	"math"
 	"net/url"
 	"strconv"
@@ -106,6 +107,31 @@ func (r *request) integer(name string, least, most, defaultValue int, want strin
 // next_cursor as cursor, or in /api/streams its next_from or next_cursor as from.
 func (r *request) pageLimit(name string) int {
 	return r.integer(name, 1, maxPage, defaultPage, wantedPage)
+}
+
+// listPage cuts the page that a request asks for out of a list. The cursor has the id of the last
+// item of the page before; start finds the place of the item behind it, -1 if there is no such id.
+func listPage[T any](r *request, all []T, idOf func(T) string, start func(id string) int) (page []T, next string, err error) {
+	limit := r.pageLimit("limit")
+	if r.err != nil {
+		return nil, "", r.err
+	}
+	if r.query("cursor") != "" {
+		id, err := base64.RawURLEncoding.DecodeString(r.query("cursor"))
+		first := -1
+		if err == nil {
+			first = start(string(id))
+		}
+		if first < 0 {
+			return nil, "", invalidParameter("cursor", "next_cursor of the page before")
+		}
+		all = all[first:]
+	}
+	if len(all) > limit {
+		all = all[:limit]
+		next = base64.RawURLEncoding.EncodeToString([]byte(idOf(all[limit-1])))
+	}
+	return all, next, nil
 }
 
 const (

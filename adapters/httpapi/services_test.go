@@ -54,7 +54,7 @@ func startServices(t *testing.T) (h *apiFixture, machineEvent, hrEvent string) {
 	require.Equal(t, http.StatusCreated, a.status, string(a.body))
 	write := func(token, e string) string {
 		t.Helper()
-		a := h.do(t, testRequest{method: "POST", path: "/api/events", token: token, body: `{"events":[` + e + `]}`})
+		a := h.do(t, testRequest{method: "POST", path: "/api/events", token: token, body: `{"allow_unknown_cause":true,"events":[` + e + `]}`})
 		require.Equal(t, http.StatusCreated, a.status, string(a.body))
 		return a.json(t)["events"].([]any)[0].(map[string]any)["id"].(string)
 	}

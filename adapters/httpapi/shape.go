@@ -1,8 +1,11 @@
 package httpapi
 
 import (
+	"cmp"
 	"fmt"
 	"strings"
+
+	"go.yaml.in/yaml/v3"
 
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
@@ -17,10 +20,22 @@ type documentedSchema struct {
 	Code          string                      `yaml:"x-code"`  // of the refusal, if it is not the scanner's
 	Items         *documentedSchema           `yaml:"items"`
 	Properties    map[string]documentedSchema `yaml:"properties"`
+	Additional    additionalProperties        `yaml:"additionalProperties"`
+}
+
+// additionalProperties is the schema of members that Properties does not name; nil for any or none.
+type additionalProperties struct{ schema *documentedSchema }
+
+// UnmarshalYAML implements yaml.Unmarshaler.
+func (a *additionalProperties) UnmarshalYAML(value *yaml.Node) error {
+	if value.Kind == yaml.ScalarNode {
+		return nil // true or false
+	}
+	return value.Decode(&a.schema)
 }
 
 // shapes derives from the schemas of the document what the scanner refuses. Request bodies have no
-// lists below oneOf, allOf or additionalProperties; a test holds this.
+// lists below oneOf or allOf; a test holds this.
 type shapes struct {
 	schemas map[string]documentedSchema
 	limits  Limits
@@ -43,8 +58,8 @@ func (b *shapes) of(schema documentedSchema) (*jsondoc.Shape, error) {
 			return nil, fmt.Errorf("x-limit %s of the OpenAPI document is no setting", schema.Limit)
 		}
 	}
-	if schema.Items != nil {
-		item, err := b.of(*schema.Items)
+	if each := cmp.Or(schema.Items, schema.Additional.schema); each != nil {
+		item, err := b.of(*each)
 		if err != nil {
 			return nil, err
 		}

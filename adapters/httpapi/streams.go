@@ -105,7 +105,7 @@ func (s *Server) readAllEvents(ctx context.Context, r *request) (any, error) {
 // appendToStream answers POST /api/streams/{type}/{id}/events: a batch whose events
 // all belong to one stream.
 func (s *Server) appendToStream(ctx context.Context, r *request, body *api.StreamAppendRequest) (any, error) {
-	batch := api.AppendRequest{AppendCondition: body.AppendCondition, Events: make([]api.NewEvent, len(body.Events))}
+	batch := api.AppendRequest{AppendCondition: body.AppendCondition, AllowUnknownCause: body.AllowUnknownCause, Events: make([]api.NewEvent, len(body.Events))}
 	for i := range body.Events {
 		e := &body.Events[i]
 		batch.Events[i] = api.NewEvent{

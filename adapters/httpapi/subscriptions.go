@@ -98,7 +98,7 @@ func (s *Server) createSubscription(ctx context.Context, _ *request, body *api.N
 		ID: body.ID, SubscriberType: body.SubscriberType, SubscriberID: body.SubscriberID,
 		Filter: subscription.Filter{
 			EventTypes: body.EventTypes, LegalEntities: body.LegalEntities, Modules: body.Modules, Divisions: body.Divisions, Regions: body.Regions, Sites: body.Sites,
-			Tags: body.Tags, StreamTypes: body.StreamTypes, Streams: body.Streams,
+			Custom: body.Custom, Tags: body.Tags, StreamTypes: body.StreamTypes, Streams: body.Streams,
 		},
 	}
 	var err error
@@ -343,7 +343,7 @@ func subscriptionAnswer(s subscription.Subscription) api.Subscription {
 	out := api.Subscription{
 		ID: s.ID, SubscriberType: s.SubscriberType, SubscriberID: s.SubscriberID, Owner: s.Owner, Status: string(s.Status),
 		EventTypes: s.Filter.EventTypes, LegalEntities: s.Filter.LegalEntities, Modules: s.Filter.Modules, Divisions: s.Filter.Divisions,
-		Regions: s.Filter.Regions, Sites: s.Filter.Sites, Tags: s.Filter.Tags, StreamTypes: s.Filter.StreamTypes, Streams: s.Filter.Streams,
+		Regions: s.Filter.Regions, Sites: s.Filter.Sites, Custom: s.Filter.Custom, Tags: s.Filter.Tags, StreamTypes: s.Filter.StreamTypes, Streams: s.Filter.Streams,
 		Settings: settingsAnswer(&s.Settings), CreatedAt: timeText(s.CreatedAt), UpdatedAt: timeText(s.UpdatedAt),
 		FailuresInARow: s.Failures, LastFailureCode: s.LastFailure.Code, LastFailureAt: optionalTime(s.LastFailure.At),
 	}

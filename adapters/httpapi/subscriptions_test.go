@@ -55,13 +55,21 @@ func (c *failingUpcaster) UpcastForDisplay(_ context.Context, events []event.Rec
 // lateSubscriptions are subscriptions over the store of a running server.
 type lateSubscriptions struct{ httpapi.Subscriptions }
 
-func TestPollRequeuesUnrendered(t *testing.T) {
-	t.Parallel()
-	needed, service := &failingUpcaster{}, &lateSubscriptions{}
-	h := startAPI(t, func(c *httpapi.Config) { c.Upcaster, c.Subscriptions = needed, service })
+// startSubscriptions starts an API that serves subscriptions.
+func startSubscriptions(t *testing.T, change ...func(*httpapi.Config)) *apiFixture {
+	t.Helper()
+	service := &lateSubscriptions{}
+	h := startAPI(t, append(change, func(c *httpapi.Config) { c.Subscriptions = service })...)
 	service.Subscriptions = testkit.Must(subscriptions.New(subscriptions.Config{
 		Store: h.store.Subscriptions, Log: h.store.Events, Decisions: testkit.Must(conformance.NewAdministrativeLog(system.Clock{})).Subscriptions(), Access: entitlements{h.store.Directory}, Heads: testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store.Events, Clock: system.Clock{}, Poll: 500 * time.Millisecond})), IDs: system.NewIDs(), Clock: system.Clock{}, Limits: conformance.DeliveryLimits(),
 	}))
+	return h
+}
+
+func TestPollRequeuesUnrendered(t *testing.T) {
+	t.Parallel()
+	needed := &failingUpcaster{}
+	h := startSubscriptions(t, func(c *httpapi.Config) { c.Upcaster = needed })
 	h.machineType(t)
 	h.appendMachines(t, "USMF", 2)
 	const at = "/api/subscriptions"

@@ -33,6 +33,19 @@ func (s *EventReader) EventByID(ctx context.Context, partitionID event.Partition
 	})
 }
 
+// TypesOf implements ports.EventReader.
+func (s *EventReader) TypesOf(ctx context.Context, events []ports.Cause) (map[ports.Cause]string, error) {
+	return get(ctx, s.state, func() (map[ports.Cause]string, error) {
+		out := make(map[ports.Cause]string, len(events))
+		for _, e := range events {
+			if p := s.partitions[e.Partition]; p != nil && p.byID[e.ID] > 0 {
+				out[e] = p.at(p.byID[e.ID]).Type
+			}
+		}
+		return out, nil
+	})
+}
+
 // EventsOfStream implements ports.EventReader. A limit of 0 reads to the end.
 func (s *EventReader) EventsOfStream(ctx context.Context, id event.PartitionID, stream event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
 	out, _, err := s.ReadStream(ctx, ports.StreamQuery{Partition: id, Stream: stream, From: from, Limit: limit})

@@ -18,6 +18,7 @@
 package append
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -51,23 +52,25 @@ func NewService(c Config) *Service { return &Service{c} }
 
 // Request is one batch with its preconditions.
 type Request struct {
-	LegalEntity    ports.LegalEntity
-	Actor          event.Actor
-	PersonID       string // the principal that scopes IdempotencyKey
-	Drafts         []event.Draft
-	Streams        []concurrency.StreamExpectation
-	Entities       []concurrency.EntityExpectation
-	Conditions     []concurrency.AppendCondition
-	Roles          []string // of the caller, checked against access lists of streams; nil: the log itself, which passes every list
-	IdempotencyKey string
-	Digest         event.Hash // of the content, plain; needed only with a key
+	LegalEntity ports.LegalEntity
+	Actor       event.Actor
+	PersonID    string // the principal that scopes IdempotencyKey
+	Drafts      []event.Draft
+	Streams     []concurrency.StreamExpectation
+	Entities    []concurrency.EntityExpectation
+	Conditions  []concurrency.AppendCondition
+	Roles       []string // of the caller, checked against access lists of streams; nil: the log itself, which passes every list
+	// AllowUnknownCause takes causes that may be in no log, of imports.
+	AllowUnknownCause bool
+	IdempotencyKey    string
+	Digest            event.Hash // of the content, plain; needed only with a key
 }
 
 // Append validates the batch and writes all of it or nothing. replayed is true if the
 // idempotency key was used before: the receipts are then those of the first request. A
 // deleted stream that the batch writes to is recreated, unless the batch expects the
 // stream to exist; the receipts list the caller's events only. Faults:
-// those of Preparer.Prepare, ports.EventAppender, module.Fingerprints,
+// those of Preparer.Prepare, ports.EventAppender, module.Fingerprints, module.CheckCauses,
 // append.batch_empty, idempotency.key_invalid, pii.in_identifier (in the key).
 func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.AppendedEvent, replayed bool, err error) {
 	if len(r.Drafts) == 0 {
@@ -92,6 +95,9 @@ func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.Appen
 			return receipts, true, err
 		}
 	}
+	if err := s.checkCauses(ctx, r); err != nil {
+		return nil, false, err
+	}
 	today := r.LegalEntity.Today(now)
 	correlation := s.config.IDs.NewID(now).String()
 	drafts := slices.Clone(r.Drafts)
@@ -112,6 +118,26 @@ func (s *Service) Append(ctx context.Context, r Request) (receipts []ports.Appen
 		return receipts, true, err
 	}
 	return dropRecreations(res.Events), false, nil
+}
+
+// checkCauses refuses unknown causes. Events are never removed from the log, so what it finds still
+// holds when the batch is written.
+func (s *Service) checkCauses(ctx context.Context, r Request) error {
+	if r.AllowUnknownCause {
+		return nil
+	}
+	var causes []ports.Cause
+	var drafts []int
+	for i := range r.Drafts {
+		if d := &r.Drafts[i]; d.CausedBy != (event.ID{}) {
+			causes = append(causes, ports.Cause{Partition: cmp.Or(d.CausedByPartition, r.LegalEntity.Partition), ID: d.CausedBy})
+			drafts = append(drafts, i)
+		}
+	}
+	if unknown, err := module.CheckCauses(ctx, s.config.Events, causes...); err != nil {
+		return prependListIndex(err, "/events/", drafts[unknown])
+	}
+	return nil
 }
 
 // prepareAndAppend prepares a batch and appends it. It retries with fresh subject keys after

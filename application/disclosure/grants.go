@@ -25,9 +25,6 @@ type Grants interface {
 // roleAuditor is the role that grants are for.
 const roleAuditor = "auditor"
 
-// maxKey is the length of an idempotency key in bytes.
-const maxKey = 200
-
 // NewGrant asks for a grant.
 type NewGrant struct {
 	PersonID       string
@@ -108,8 +105,8 @@ func (s *Service) checkGrant(ctx context.Context, by ports.Principal, n NewGrant
 	if !n.Until.After(now) || n.Until.After(now.Add(s.Limits.LongestGrant)) {
 		return fault.New(fault.Invalid, "disclosure.until_invalid", "a grant ends in the future and after %s at the latest; give an earlier time", s.Limits.LongestGrant).WithField("/until")
 	}
-	if len(n.IdempotencyKey) > maxKey {
-		return fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most %d bytes; send a shorter one", maxKey)
+	if len(n.IdempotencyKey) > concurrency.MaxIdempotencyKey {
+		return fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most %d bytes; send a shorter one", concurrency.MaxIdempotencyKey)
 	}
 	if err := CheckReason("/reason", n.Reason); err != nil {
 		return err

@@ -74,9 +74,9 @@ func TestVerify_KeyStore(t *testing.T) {
 	require.Equal(t, shredding.ErasureCompleted, b.storedRequest(t, s.ID).State)
 	other := func(n *erasure.NewRequest) { n.Subject = "employee:E-2" }
 	_ = b.createRequest(t, other)
-	_, err := b.service.PlaceHold(t.Context(), officer, erasure.NewHold{Subject: "employee:E-3", Reason: "proceedings", LegalEntities: []string{"DEMF"}})
+	_, _, err := b.service.PlaceHold(t.Context(), officer, erasure.NewHold{Subject: "employee:E-3", Reason: "proceedings", LegalEntities: []string{"DEMF"}})
 	require.NoError(t, err)
-	lifted, err := b.service.PlaceHold(t.Context(), officer, erasure.NewHold{Subject: "employee:E-4", Reason: "proceedings"})
+	lifted, _, err := b.service.PlaceHold(t.Context(), officer, erasure.NewHold{Subject: "employee:E-4", Reason: "proceedings"})
 	require.NoError(t, err)
 	_, err = b.service.ReleaseHold(t.Context(), approver, lifted[0].ID)
 	require.NoError(t, err)

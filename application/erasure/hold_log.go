@@ -124,9 +124,10 @@ func (c Config) applyHolds(ctx context.Context, tenantID string, subject shreddi
 }
 
 func sameHold(a, b ports.LegalHold) bool {
-	sameEnd := (a.Until == nil) == (b.Until == nil) && (a.Until == nil || *a.Until == *b.Until)
-	return a.Subject == b.Subject && a.Partition == b.Partition && a.ReleasedAt.IsZero() == b.ReleasedAt.IsZero() && sameEnd
+	return a.Subject == b.Subject && a.Partition == b.Partition && a.ReleasedAt.IsZero() == b.ReleasedAt.IsZero() && sameDay(a.Until, b.Until)
 }
+
+func sameDay(a, b *event.Date) bool { return (a == nil) == (b == nil) && (a == nil || *a == *b) }
 
 // applyHold brings the row of a hold to what the log says.
 func (c Config) applyHold(ctx context.Context, h ports.LegalHold) (ports.LegalHold, error) {

@@ -2,6 +2,8 @@ package erasure_test
 
 import (
 	"context"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,7 +30,7 @@ func TestPlaceHold_DiesBeforeTheRow(t *testing.T) {
 	s := b.createApprovedRequest(t)
 	config := b.config
 	config.Register = brokenHolds{config.Register}
-	_, err := testkit.Must(erasure.NewService(config, func() {})).PlaceHold(t.Context(), officer, erasure.NewHold{Subject: subject, Reason: "proceedings"})
+	_, _, err := testkit.Must(erasure.NewService(config, func() {})).PlaceHold(t.Context(), officer, erasure.NewHold{Subject: subject, Reason: "proceedings"})
 	require.ErrorIs(t, err, errInjected)
 	stored, err := b.register.Erasures().AllHolds(t.Context(), "acme")
 	require.NoError(t, err)
@@ -42,11 +44,94 @@ func TestPlaceHold_DiesBeforeTheRow(t *testing.T) {
 	require.Equal(t, officer.PersonID, stored[0].PlacedBy)
 }
 
+// A repeated call with the same key places no second hold, also after it died in between, and
+// releases nothing: it returns the holds as they are. Other content under the key is refused.
+func TestPlaceHold_IdempotencyKey(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	both := erasure.NewHold{Subject: subject, LegalEntities: []string{"USMF", "DEMF"}, Reason: "proceedings", IdempotencyKey: "k-1"}
+	dying := b.config
+	dying.Register = brokenHolds{dying.Register}
+	_, _, err := testkit.Must(erasure.NewService(dying, func() {})).PlaceHold(t.Context(), officer, both)
+	require.ErrorIs(t, err, errInjected)
+	first, replayed, err := b.service.PlaceHold(t.Context(), officer, both)
+	require.NoError(t, err)
+	require.False(t, replayed, "the first call died after one of two")
+	require.Len(t, first, 2)
+	_, err = b.service.ReleaseHold(t.Context(), approver, first[0].ID)
+	require.NoError(t, err)
+	b.clock.Advance(23 * time.Hour) // another day
+	again, replayed, err := b.service.PlaceHold(t.Context(), officer, both)
+	require.NoError(t, err)
+	require.True(t, replayed)
+	require.Equal(t, approver.PersonID, again[0].ReleasedBy)
+	require.Equal(t, first[1], again[1])
+	stored, err := b.register.Erasures().AllHolds(t.Context(), "acme")
+	require.NoError(t, err)
+	require.Len(t, stored, 2)
+
+	until := event.DateOf(b.clock.Now()).AddDays(7)
+	for name, change := range map[string]func(*erasure.NewHold){
+		"subject": func(n *erasure.NewHold) { n.Subject = "employee:E-9" }, "reason": func(n *erasure.NewHold) { n.Reason = "audit" }, "until": func(n *erasure.NewHold) { n.Until = &until },
+		"fewer": func(n *erasure.NewHold) { n.LegalEntities = n.LegalEntities[1:] }, "other": func(n *erasure.NewHold) { n.LegalEntities = n.LegalEntities[:1] }, "tenant": func(n *erasure.NewHold) { n.LegalEntities = nil },
+	} {
+		n := both
+		change(&n)
+		_, _, err := b.service.PlaceHold(t.Context(), officer, n)
+		require.Equal(t, "idempotency.mismatch", fault.CodeOf(err), name)
+	}
+	one := both
+	one.LegalEntities, one.IdempotencyKey = []string{"DEMF"}, "k-2"
+	_, _, err = b.service.PlaceHold(t.Context(), officer, one)
+	require.NoError(t, err)
+	one.LegalEntities = both.LegalEntities
+	_, _, err = b.service.PlaceHold(t.Context(), officer, one)
+	require.Equal(t, "idempotency.mismatch", fault.CodeOf(err), "more")
+	one.IdempotencyKey = strings.Repeat("k", 256)
+	_, _, err = b.service.PlaceHold(t.Context(), officer, one)
+	require.Equal(t, "idempotency.key_invalid", fault.CodeOf(err))
+	_, replayed, err = b.service.PlaceHold(t.Context(), approver, both)
+	require.NoError(t, err)
+	require.False(t, replayed, "keys are those of a person")
+}
+
+// Of calls with the same key at the same time one places the hold.
+func TestPlaceHold_RaceOfOneKey(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	n := erasure.NewHold{Subject: subject, Reason: "proceedings", IdempotencyKey: "k-1"}
+	other := n
+	other.Reason = "audit"
+	var running sync.WaitGroup
+	errs := make([]error, 8)
+	for i := range errs {
+		running.Go(func() {
+			ask := n
+			if i%4 == 3 {
+				ask = other
+			}
+			_, _, errs[i] = b.service.PlaceHold(context.Background(), officer, ask)
+		})
+	}
+	running.Wait()
+	refused := 0
+	for _, err := range errs {
+		if err != nil {
+			require.Equal(t, "idempotency.mismatch", fault.CodeOf(err))
+			refused++
+		}
+	}
+	stored, err := b.register.Erasures().AllHolds(t.Context(), "acme")
+	require.NoError(t, err)
+	require.Len(t, stored, 1)
+	require.Equal(t, map[string]int{n.Reason: 2, other.Reason: 6}[stored[0].Reason], refused)
+}
+
 // TestReleaseHold_OfTwoPersons lifts a hold twice: the first event counts.
 func TestReleaseHold_OfTwoPersons(t *testing.T) {
 	t.Parallel()
 	b := newErasureFixture(t)
-	placed, err := b.service.PlaceHold(t.Context(), officer, erasure.NewHold{Subject: subject, Reason: "proceedings"})
+	placed, _, err := b.service.PlaceHold(t.Context(), officer, erasure.NewHold{Subject: subject, Reason: "proceedings"})
 	require.NoError(t, err)
 	_, err = b.service.ReleaseHold(t.Context(), approver, placed[0].ID)
 	require.NoError(t, err)
@@ -71,7 +156,7 @@ func TestWorker_HoldLiftedByHand(t *testing.T) {
 	t.Parallel()
 	b := newErasureFixture(t)
 	b.appendEvents(t, b.de, contactedType, "E-1", 1)
-	placed, err := b.service.PlaceHold(t.Context(), officer, erasure.NewHold{Subject: subject, Reason: "proceedings"})
+	placed, _, err := b.service.PlaceHold(t.Context(), officer, erasure.NewHold{Subject: subject, Reason: "proceedings"})
 	require.NoError(t, err)
 	_, err = b.register.Erasures().ReleaseHold(t.Context(), "acme", placed[0].ID, approver.PersonID, b.clock.Now())
 	require.NoError(t, err)

@@ -50,7 +50,7 @@ func TestApprove_RequiresSecondPerson(t *testing.T) {
 	}
 	_, err := b.service.Request(t.Context(), service, newRequest())
 	require.Equal(t, "erasure.needs_person", fault.CodeOf(err))
-	_, err = b.service.PlaceHold(t.Context(), service, erasure.NewHold{Subject: subject, Reason: "x"})
+	_, _, err = b.service.PlaceHold(t.Context(), service, erasure.NewHold{Subject: subject, Reason: "x"})
 	require.Equal(t, "erasure.needs_person", fault.CodeOf(err))
 	_, err = b.service.ReleaseHold(t.Context(), service, s.ID)
 	require.Equal(t, "erasure.needs_person", fault.CodeOf(err))
@@ -109,7 +109,7 @@ func TestRequest_Refusals(t *testing.T) {
 		"mail address in reason": {func(n *erasure.NewRequest) { n.Reason = "asked by mail (ada@example.org)." }, "erasure.reason_invalid", "/reason"},
 		"past due date":          {func(n *erasure.NewRequest) { n.DueOn = &past }, "erasure.due_invalid", "/due_on"},
 		"unknown legal entity":   {func(n *erasure.NewRequest) { n.LegalEntities = []string{"DEMF", "XXXX"} }, "legal_entity.not_found", "/legal_entities"},
-		"long idempotency key":   {func(n *erasure.NewRequest) { n.IdempotencyKey = strings.Repeat("k", 201) }, "idempotency.key_invalid", ""},
+		"long idempotency key":   {func(n *erasure.NewRequest) { n.IdempotencyKey = strings.Repeat("k", 256) }, "idempotency.key_invalid", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			_, err := b.service.Request(t.Context(), officer, newRequest(c.change))
@@ -158,7 +158,7 @@ func TestList_VisibleRequests(t *testing.T) {
 	_, err = b.service.List(t.Context(), officer, []string{"done"}, 0)
 	require.Equal(t, "erasure.state_invalid", fault.CodeOf(err))
 
-	hold, err := b.service.PlaceHold(t.Context(), ofDEMF, erasure.NewHold{Subject: subject, Reason: "law suit 17/26"})
+	hold, _, err := b.service.PlaceHold(t.Context(), ofDEMF, erasure.NewHold{Subject: subject, Reason: "law suit 17/26"})
 	require.NoError(t, err)
 	require.Equal(t, "DEMF", hold[0].LegalEntity)
 	_, err = b.service.ReleaseHold(t.Context(), ofDEMF, hold[0].ID)
@@ -170,7 +170,7 @@ func TestList_VisibleRequests(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, hold, seen)
 	past := event.DateOf(start).AddDays(-1)
-	_, err = b.service.PlaceHold(t.Context(), officer, erasure.NewHold{Subject: subject, Reason: "x", Until: &past})
+	_, _, err = b.service.PlaceHold(t.Context(), officer, erasure.NewHold{Subject: subject, Reason: "x", Until: &past})
 	require.Equal(t, "erasure.until_invalid", fault.CodeOf(err))
 }
 

@@ -15,6 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
@@ -90,10 +91,10 @@ func runReconnectingReaders(t *testing.T, seed uint64) {
 	}
 	followers = append(followers, &reconnectingReader{name: "type", positionOf: bySequence, wanted: func(e *event.Recorded) bool { return ours(e) && e.Type == types[1] },
 		open: func(from string) (live.Source, error) {
-			return r.feeds.All(query.AllQuery{TenantID: tenant, From: from, Types: types[1:]})
+			return r.feeds.All(query.AllQuery{TenantID: tenant, From: from, Filter: subscription.Filter{EventTypes: types[1:]}})
 		}}, &reconnectingReader{name: "entity", dense: true, positionOf: bySequence, wanted: func(e *event.Recorded) bool { return ours(e) && e.Scope.LegalEntity == "B" },
 		open: func(from string) (live.Source, error) {
-			return r.feeds.All(query.AllQuery{TenantID: tenant, From: from, LegalEntities: []string{"B"}})
+			return r.feeds.All(query.AllQuery{TenantID: tenant, From: from, Filter: subscription.Filter{LegalEntities: []string{"B"}}})
 		}})
 	for _, stream := range []string{"S0", "S1"} {
 		followers = append(followers, &reconnectingReader{name: stream, dense: true,
@@ -212,7 +213,7 @@ func TestFeed_IdleReadsNothing(t *testing.T) {
 	readers := make([]*fakeSink, feeds)
 	for i := range readers {
 		readers[i] = newFakeSink()
-		var source live.Source = r.allFeed(t, query.AllQuery{LegalEntities: []string{"A"}})
+		var source live.Source = r.allFeed(t, query.AllQuery{Filter: subscription.Filter{LegalEntities: []string{"A"}}})
 		if i%2 == 1 {
 			source = r.feeds.Stream(query.StreamFollowQuery{Entity: mine, Stream: event.StreamID{Type: "till", ID: "main"}})
 		}
@@ -302,7 +303,7 @@ func TestFeed_HeartbeatsAndStates(t *testing.T) {
 	le := r.createEntity(t, tenant, "A")
 	r.fill(t, le, 1)
 	d := newFakeSink()
-	source := r.allFeed(t, query.AllQuery{Types: []string{"till.cash.moved"}})
+	source := r.allFeed(t, query.AllQuery{Filter: subscription.Filter{EventTypes: []string{"till.cash.moved"}}})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() {

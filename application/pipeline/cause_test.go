@@ -119,7 +119,7 @@ func TestSubmit_UnknownCause(t *testing.T) {
 		req := b.giveLoan(2)
 		req.CausedBy, req.CausedByPartition = c.cause, c.partition
 		_, err := b.service.Submit(c.ctx, cashier, req)
-		require.Equal(t, "intent.cause_unknown", fault.CodeOf(err), name)
+		require.Equal(t, "request.cause_unknown", fault.CodeOf(err), name)
 		f, _ := fault.As(err)
 		require.Equal(t, "/caused_by", f.Field)
 		require.Empty(t, f.IntentID)

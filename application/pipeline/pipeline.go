@@ -150,13 +150,13 @@ type Outcome struct {
 }
 
 // Submit takes an intent through the pipeline. Faults: intent.type_unknown,
-// intent.cause_unknown, intent.forbidden, intent.schema_invalid, those of the module's planner and
+// request.cause_unknown, intent.forbidden, intent.schema_invalid, those of the module's planner and
 // policy, of shredding.Manifest.Resolve, module.Sealer and module.Fingerprints,
 // intent.idempotency_mismatch, idempotency.in_progress, those of ports.EventAppender, and
 // conflicts that outlasted the retries.
 //
 // A fault with an intent id is recorded in that intent's row. A fault without one is not:
-// intent.type_unknown, intent.cause_unknown, idempotency.in_progress, intent.idempotency_mismatch,
+// intent.type_unknown, request.cause_unknown, idempotency.in_progress, intent.idempotency_mismatch,
 // append.identifier_invalid and pii.in_identifier (of a correlation id or source that the row
 // would hold), every fault of kind Unavailable, and a refusal whose row could not be written.
 // After append.outcome_unknown the intent may have been executed; only a request with an
@@ -176,8 +176,11 @@ func (s *Service) Submit(ctx context.Context, caller Caller, req Request) (Outco
 	if err := checkIdentifiers(req); err != nil {
 		return Outcome{}, err
 	}
-	if err := s.checkCause(ctx, req); err != nil {
-		return Outcome{}, err
+	if req.CausedBy != (event.ID{}) && !req.AllowUnknownCause {
+		cause := ports.Cause{Partition: cmp.Or(req.CausedByPartition, req.LegalEntity.Partition), ID: req.CausedBy}
+		if _, err := module.CheckCauses(ctx, s.Events, cause); err != nil {
+			return Outcome{}, err
+		}
 	}
 	if req.CausedByPartition == req.LegalEntity.Partition {
 		req.CausedByPartition = 0
@@ -230,25 +233,6 @@ func checkIdentifiers(req Request) error {
 		}
 	}
 	return nil
-}
-
-// checkCause refuses a cause that is in no log or that the caller does not see.
-func (s *Service) checkCause(ctx context.Context, req Request) error {
-	if req.CausedBy == (event.ID{}) || req.AllowUnknownCause {
-		return nil
-	}
-	cause, err := s.Events.EventByID(ctx, cmp.Or(req.CausedByPartition, req.LegalEntity.Partition), req.CausedBy)
-	if err != nil && fault.KindOf(err) != fault.NotFound {
-		return err
-	}
-	if err == nil {
-		sight, err := module.SightOf(ctx)
-		if err != nil || sight.Sees(cause.Type) {
-			return err
-		}
-	}
-	return fault.New(fault.NotFound, "intent.cause_unknown",
-		"no event that you may see has this id; name the legal entity of the cause, or set allow_unknown_cause if it is in no log").WithField("/caused_by")
 }
 
 // reserveKey ties the request to its idempotency key and reserves the key on this node

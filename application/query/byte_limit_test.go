@@ -12,6 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -265,7 +266,7 @@ func TestFeed_ByteLimit(t *testing.T) {
 	}
 	all, err := feeds.All(query.AllQuery{TenantID: "acme"})
 	require.NoError(t, err)
-	typed, err := feeds.All(query.AllQuery{TenantID: "acme", Types: []string{"till.cash.moved"}})
+	typed, err := feeds.All(query.AllQuery{TenantID: "acme", Filter: subscription.Filter{EventTypes: []string{"till.cash.moved"}}})
 	require.NoError(t, err)
 	for name, c := range map[string]struct {
 		source

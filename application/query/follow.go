@@ -2,6 +2,7 @@ package query
 
 import (
 	"context"
+	"errors"
 	"slices"
 	"strconv"
 	"sync"
@@ -10,6 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/stream"
+	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -60,14 +62,15 @@ func (f *Feeds) entitiesOf(ctx context.Context, tenantID string, partitionCount 
 
 // AllQuery asks to follow the legal entities of a tenant.
 type AllQuery struct {
-	TenantID      string
-	Readable      []string // legal entities the caller may see; empty: all of the tenant
-	LegalEntities []string // only these; empty: all that the caller may see, including new ones
-	Types         []string // only events of these types; empty: all
-	// IncludeType filters by event type; nil: no filter. It is called per event, so it may
-	// take new types into account.
-	IncludeType func(ctx context.Context, eventType string) (bool, error)
-	From        string // a cursor of a feed, "" or "0" for the beginning, or FromNow
+	TenantID string
+	Readable []string // legal entities the caller may see; empty: all of the tenant
+	// Filter selects events; without legal entities those of all that the caller may see, including
+	// new ones.
+	Filter subscription.Filter
+	// ModuleOf names the module of an event type; needed if Filter names modules. It is called per
+	// event, so it may take new types into account.
+	ModuleOf func(ctx context.Context, eventType string) (string, error)
+	From     string // a cursor of a feed, "" or "0" for the beginning, or FromNow
 }
 
 // AllFeed follows the logs of legal entities. Its cursors are those of [Service.Feed].
@@ -75,7 +78,6 @@ type AllQuery struct {
 type AllFeed struct {
 	feeds *Feeds
 	query AllQuery
-	types map[string]bool
 
 	lastServed     event.PartitionID
 	marks          []mark                     // by partition
@@ -86,12 +88,6 @@ type AllFeed struct {
 // All prepares to follow $all. Faults: cursor.*.
 func (f *Feeds) All(q AllQuery) (*AllFeed, error) {
 	a := &AllFeed{feeds: f, query: q}
-	if len(q.Types) > 0 {
-		a.types = make(map[string]bool, len(q.Types))
-		for _, t := range q.Types {
-			a.types[t] = true
-		}
-	}
 	if q.From == "" || q.From == "0" || q.From == FromNow {
 		return a, nil
 	}
@@ -159,10 +155,7 @@ func (a *AllFeed) refreshPartitions(ctx context.Context, heads map[event.Partiti
 // asksFor says whether the query is about a legal entity. The administrative log is followed
 // only by who names it.
 func (a *AllFeed) asksFor(le ports.LegalEntity) bool {
-	if len(a.query.LegalEntities) == 0 {
-		return !le.IsAdministrative()
-	}
-	return slices.Contains(a.query.LegalEntities, le.Code)
+	return a.query.Filter.Covers(le.Code) && (!le.IsAdministrative() || len(a.query.Filter.LegalEntities) > 0)
 }
 
 // markFor returns a partition's mark, at the beginning of the log if it has none.
@@ -237,7 +230,7 @@ func markOf(e *event.Recorded) mark {
 // the mark it reached. A long backlog that is filtered by type is searched by the index
 // of types.
 func (a *AllFeed) readShare(ctx context.Context, b backlog, head ports.Head, bytes int) (found []event.Recorded, reached mark, err error) {
-	if a.types == nil || b.size <= event.Sequence(tailEvents) {
+	if len(a.query.Filter.EventTypes) == 0 || b.size <= event.Sequence(tailEvents) {
 		found, err = a.feeds.tails.readAfter(ctx, b.mark, b.quota)
 		if err != nil || len(found) == 0 {
 			return nil, b.mark, err
@@ -261,22 +254,23 @@ func (a *AllFeed) filter(ctx context.Context, found []event.Recorded) ([]event.R
 		return nil, err
 	}
 	found = sight.Filter(found)
-	if a.types == nil && a.query.IncludeType == nil {
+	filter := &a.query.Filter
+	if filter.SelectsAll() {
 		return found, nil
+	}
+	moduleOf := func(eventType string) string {
+		name, failed := a.query.ModuleOf(ctx, eventType)
+		err = errors.Join(err, failed)
+		return name
 	}
 	var out []event.Recorded
 	for i := range found {
-		if a.types != nil && !a.types[found[i].Type] {
-			continue
+		if filter.Matches(&found[i], moduleOf) {
+			out = append(out, found[i])
 		}
-		if a.query.IncludeType != nil {
-			if wants, err := a.query.IncludeType(ctx, found[i].Type); err != nil {
-				return nil, err
-			} else if !wants {
-				continue
-			}
+		if err != nil {
+			return nil, err
 		}
-		out = append(out, found[i])
 	}
 	return out, nil
 }
@@ -291,7 +285,7 @@ func (a *AllFeed) searchByType(ctx context.Context, b backlog, head ports.Head, 
 	if prefix != b.mark.ChecksumPrefix {
 		return nil, b.mark, divergedFault()
 	}
-	q := ports.EventQuery{Partition: b.mark.Partition, Types: a.query.Types, After: b.mark.After, Until: head.Sequence, Limit: b.quota, Bytes: bytes}
+	q := ports.EventQuery{Partition: b.mark.Partition, Types: a.query.Filter.EventTypes, After: b.mark.After, Until: head.Sequence, Limit: b.quota, Bytes: bytes}
 	scan, err := s.events.SearchEvents(ctx, q, s.scan)
 	if err != nil {
 		return nil, b.mark, err

@@ -10,6 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -105,7 +106,7 @@ func TestFeed_TailCacheExpires(t *testing.T) {
 	feeds := l.feeds(l.store.Events)
 	for _, code := range []string{"A", "B", "C"} {
 		l.fill(t, l.createEntity(t, "acme", code), 5)
-		feed, err := feeds.All(query.AllQuery{TenantID: "acme", LegalEntities: []string{code}})
+		feed, err := feeds.All(query.AllQuery{TenantID: "acme", Filter: subscription.Filter{LegalEntities: []string{code}}})
 		require.NoError(t, err)
 		heads, err := feed.Start(t.Context())
 		require.NoError(t, err)

@@ -279,7 +279,7 @@ func TestService(t *testing.T) {
 		"legal_entity.not_found":  func(_ *ports.Principal, n *redaction.NewRequest) { n.LegalEntity = "USMF" },
 		"event.not_found":         func(_ *ports.Principal, n *redaction.NewRequest) { n.EventID[0]++ },
 		"redaction.invalid":       func(_ *ports.Principal, n *redaction.NewRequest) { n.Reason = "write to ada@example.org" },
-		"idempotency.key_invalid": func(_ *ports.Principal, n *redaction.NewRequest) { n.IdempotencyKey = strings.Repeat("x", 201) },
+		"idempotency.key_invalid": func(_ *ports.Principal, n *redaction.NewRequest) { n.IdempotencyKey = strings.Repeat("x", 256) },
 	} {
 		p, changed := person("p-1"), n
 		change(&p, &changed)

@@ -12,6 +12,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
@@ -22,7 +23,6 @@ const (
 	// MaxReason is how long a reason is at most, in bytes.
 	MaxReason = 1000
 
-	maxKey         = 200 // bytes of an idempotency key
 	defaultListing = 100
 	maxListing     = 1000
 )
@@ -68,8 +68,8 @@ func Limits(p ports.Principal, limit int) (answered, read int) {
 
 // CheckKey checks an idempotency key. idempotency.key_invalid.
 func CheckKey(key string) error {
-	if len(key) > maxKey {
-		return fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most %d bytes; send a shorter one", maxKey)
+	if len(key) > concurrency.MaxIdempotencyKey {
+		return fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most %d bytes; send a shorter one", concurrency.MaxIdempotencyKey)
 	}
 	return nil
 }

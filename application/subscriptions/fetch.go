@@ -198,7 +198,7 @@ const minReadBytes = 1 << 20
 // messages of this legal entity that the answer has already.
 func (f *fetcher) readNew(ctx context.Context, tx ports.DeliveryTx, w *subscription.Window, cursor *ports.DeliveryCursor, room, before int, bytes *int, result *fetchResult) (deliveries []Delivery, scanned int, err error) {
 	step := maxScanStep
-	if selectsAll(&f.sub.Filter) {
+	if f.sub.Filter.SelectsAll() {
 		if step = min(room, maxScanStep); f.sub.Settings.PartitionBy != subscription.PerLegalEntity {
 			step = min(2*room+50, maxScanStep) // some of them may have to wait
 		}
@@ -304,8 +304,4 @@ func saveWindow(ctx context.Context, tx ports.DeliveryTx, c ports.DeliveryCursor
 		}
 	}
 	return tx.Save(ctx, c, changed, done)
-}
-
-func selectsAll(f *subscription.Filter) bool {
-	return len(f.EventTypes) == 0 && len(f.Modules) == 0 && len(f.Divisions) == 0 && len(f.Tags) == 0 && len(f.StreamTypes) == 0 && f.Predicate == nil
 }

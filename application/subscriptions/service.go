@@ -318,7 +318,7 @@ func covers(f *subscription.Filter, le ports.LegalEntity) bool {
 
 func requireSameDefinition(stored, wanted subscription.Subscription) (subscription.Subscription, bool, error) {
 	if stored.Owner != wanted.Owner || !stored.SameDefinition(&wanted) {
-		return wanted, false, fault.New(fault.Conflict, "subscription.exists", "a subscription with this id exists and has another definition or owner; change its settings, or choose another id").WithField("/id")
+		return wanted, false, fault.New(fault.Conflict, "subscription.exists", "this id is taken in the tenant; if GET /api/subscriptions/{id} shows it to you, change its settings, and else choose another id").WithField("/id")
 	}
 	return stored, false, nil
 }

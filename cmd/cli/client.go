@@ -11,6 +11,9 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
+// wholePage is the most that the server answers at once, for commands that follow the pages of a list.
+const wholePage = 1000
+
 // session is a command's connection to a server and its output.
 type session struct {
 	*client.Client

@@ -111,8 +111,14 @@ func listDisclosuresCommand() *cobra.Command {
 		Example: "  backbone disclosures list --json",
 		Args:    cobra.NoArgs,
 	}, func(ctx context.Context, s *session, _ []string) error {
-		list, err := s.ListDisclosures(ctx)
-		return s.disclosures(list.Disclosures, list, err)
+		var all client.DisclosureList
+		for q := (client.ListDisclosuresParams{Limit: wholePage}); ; {
+			list, err := s.ListDisclosures(ctx, q)
+			all.Disclosures = append(all.Disclosures, list.Disclosures...)
+			if q.Cursor = list.NextCursor; err != nil || q.Cursor == "" {
+				return s.disclosures(all.Disclosures, all, err)
+			}
+		}
 	})
 }
 

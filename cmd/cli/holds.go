@@ -20,6 +20,7 @@ func holdsCommand() *cobra.Command {
 
 func placeHoldCommand() *cobra.Command {
 	var body client.NewLegalHold
+	var key string
 	cmd := &cobra.Command{
 		Use:   "place SUBJECT",
 		Short: "Place a legal hold",
@@ -31,10 +32,11 @@ func placeHoldCommand() *cobra.Command {
 	f.StringVar(&body.Reason, "reason", "", "why; no personal data (required)")
 	f.StringSliceVar(&body.LegalEntities, "legal-entity", nil, "only in these legal entities (default: all of the tenant)")
 	f.StringVar(&body.Until, "until", "", "last day, as 2026-03-31 (default: until it is released)")
+	f.StringVar(&key, "idempotency-key", "", "makes the same call twice one hold")
 	required(cmd, "reason")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
 		body.Subject = args[0]
-		return s.holds(s.PlaceLegalHold(ctx, body))
+		return s.holds(s.PlaceLegalHold(ctx, client.PlaceLegalHoldParams{IdempotencyKey: key}, body))
 	})
 }
 

@@ -208,8 +208,17 @@ func principalsCommand() *cobra.Command {
 	}
 	cmd.Flags().StringVar(&person, "person", "", "only this person or service")
 	return serverCommand(cmd, func(ctx context.Context, s *session, _ []string) error {
-		list, err := s.ListPrincipals(ctx, client.ListPrincipalsParams{PersonID: person}, s.keep())
-		return s.principals(list, err)
+		var all client.PrincipalList
+		for q := (client.ListPrincipalsParams{PersonID: person, Limit: wholePage}); ; {
+			list, err := s.ListPrincipals(ctx, q)
+			if err != nil {
+				return err
+			}
+			all.Principals = append(all.Principals, list.Principals...)
+			if q.Cursor = list.NextCursor; q.Cursor == "" {
+				return s.show(all, func(p *page) { p.principals(all) })
+			}
+		}
 	})
 }
 
@@ -217,26 +226,28 @@ func (s *session) principals(list client.PrincipalList, err error) error {
 	if err != nil {
 		return err
 	}
-	return s.print(func(p *page) {
-		p.row("PERSON", "NAME", "KIND", "STATUS", "ROLES", "LEGAL ENTITIES", "EXPIRES", "REVIEWED", "VERSION")
-		day := func(at time.Time) string {
-			if at.IsZero() {
-				return "-"
-			}
-			return at.UTC().Format(time.DateOnly)
+	return s.print(func(p *page) { p.principals(list) })
+}
+
+func (p *page) principals(list client.PrincipalList) {
+	p.row("PERSON", "NAME", "KIND", "STATUS", "ROLES", "LEGAL ENTITIES", "EXPIRES", "REVIEWED", "VERSION")
+	day := func(at time.Time) string {
+		if at.IsZero() {
+			return "-"
 		}
-		for _, x := range list.Principals {
-			entities := "all"
-			if len(x.LegalEntities) > 0 {
-				entities = strings.Join(x.LegalEntities, ",")
-			}
-			reviewed := day(x.ReviewedAt)
-			if x.ReviewedBy != "" {
-				reviewed += " by " + x.ReviewedBy
-			}
-			p.row(x.PersonID, cmp.Or(x.Name, "-"), x.Kind, x.Status, strings.Join(x.Roles, ","), entities, day(x.ExpiresAt), reviewed, x.Version)
+		return at.UTC().Format(time.DateOnly)
+	}
+	for _, x := range list.Principals {
+		entities := "all"
+		if len(x.LegalEntities) > 0 {
+			entities = strings.Join(x.LegalEntities, ",")
 		}
-	})
+		reviewed := day(x.ReviewedAt)
+		if x.ReviewedBy != "" {
+			reviewed += " by " + x.ReviewedBy
+		}
+		p.row(x.PersonID, cmp.Or(x.Name, "-"), x.Kind, x.Status, strings.Join(x.Roles, ","), entities, day(x.ExpiresAt), reviewed, x.Version)
+	}
 }
 
 // lifetime words how long a token is good.

@@ -77,13 +77,15 @@ func createSubscriptionCommand() *cobra.Command {
 		Short: "Make a subscription, which the caller owns",
 		Example: "  backbone subscriptions create vendor-mirror --subscriber service:crm --type ap.vendor.registered\n" +
 			"  backbone subscriptions create all-of-ap --subscriber agent:a-7 --module ap --order stream --start end\n" +
+			"  backbone subscriptions create site-b7 --subscriber service:mes --site B-7 --stream-type machine --custom cost_center=CC-1,cost_center=CC-2\n" +
+			"  backbone subscriptions create ledger --subscriber service:bi --stream gl.ledger/main --legal-entity DEMF\n" +
 			"  backbone subscriptions create after-feed --subscriber service:crm --cursor \"$(cat feed.cursor)\"",
 		Args: cobra.ExactArgs(1),
 	}
 	var subscriber string
 	f := cmd.Flags()
 	f.StringVar(&subscriber, "subscriber", "", "who receives the events, as type:id; agent, rule, projection, webhook or service (required)")
-	selectionFlags(cmd, &body)
+	selected := selectionFlags(cmd, &body)
 	f.StringVar(&body.Settings.ConsumerStrategy, "strategy", "", "round_robin or pinned (default round_robin)")
 	f.StringVar(&body.Settings.StartCursor, "cursor", "", "begin at the cursor of a feed of all legal entities")
 	cmd.MarkFlagsMutuallyExclusive("start", "cursor")
@@ -93,6 +95,9 @@ func createSubscriptionCommand() *cobra.Command {
 		if !found {
 			return fault.New(fault.Invalid, "cli.subscriber_invalid", "--subscriber is type:id, such as service:crm; correct it")
 		}
+		if err := selected(); err != nil {
+			return err
+		}
 		body.ID, body.SubscriberType, body.SubscriberID = args[0], kind, id
 		if body.Settings.StartCursor != "" {
 			body.Settings.StartFrom = "cursor"
@@ -101,14 +106,50 @@ func createSubscriptionCommand() *cobra.Command {
 	})
 }
 
-// selectionFlags adds the flags that select the events of a subscription and their order.
-func selectionFlags(cmd *cobra.Command, body *client.NewSubscription) {
+// selectionFlags adds the flags that select the events of a subscription and their order. Call
+// selected when the flags are parsed.
+func selectionFlags(cmd *cobra.Command, body *client.NewSubscription) (selected func() error) {
 	f := cmd.Flags()
-	f.StringSliceVar(&body.EventTypes, "type", nil, "only events of these types")
-	f.StringSliceVar(&body.Modules, "module", nil, "only events of these modules")
 	f.StringSliceVar(&body.LegalEntities, "legal-entity", nil, "only these legal entities (default: all that the owner may read, also later ones)")
+	filter := eventFilterFlags(cmd)
+	f.StringSliceVar(&body.Streams, "stream", nil, "only events of these streams, TYPE/ID")
 	f.StringVar(&body.Settings.PartitionBy, "order", "", "legal_entity, none, stream, correlation, entity:<type> or a path such as $.order.id (default legal_entity)")
 	f.StringVar(&body.Settings.StartFrom, "start", "", "beginning or end (default beginning)")
+	return func() error {
+		body.EventTypes, body.Modules, body.Divisions, body.Regions, body.Sites = filter.types, filter.modules, filter.divisions, filter.regions, filter.sites
+		body.Tags, body.StreamTypes = filter.tags, filter.streamTypes
+		for _, scope := range filter.custom {
+			name, value, found := strings.Cut(scope, "=")
+			if !found {
+				return fault.New(fault.Invalid, "cli.custom_invalid", "--custom is NAME=VALUE, such as cost_center=CC-1; correct it")
+			}
+			if body.Custom == nil {
+				body.Custom = map[string][]string{}
+			}
+			body.Custom[name] = append(body.Custom[name], value)
+		}
+		return nil
+	}
+}
+
+// eventFilter is the part of a filter that subscriptions and live feeds have alike.
+type eventFilter struct {
+	types, modules, divisions, regions, sites, custom, tags, streamTypes []string
+}
+
+// eventFilterFlags adds the flags of a filter. A flag may be given several times.
+func eventFilterFlags(cmd *cobra.Command) *eventFilter {
+	var filter eventFilter
+	f := cmd.Flags()
+	f.StringSliceVar(&filter.types, "type", nil, "only events of these types")
+	f.StringSliceVar(&filter.modules, "module", nil, "only events of these modules")
+	f.StringSliceVar(&filter.divisions, "division", nil, "only events of these divisions")
+	f.StringSliceVar(&filter.regions, "region", nil, "only events of these regions")
+	f.StringSliceVar(&filter.sites, "site", nil, "only events of these sites")
+	f.StringSliceVar(&filter.custom, "custom", nil, "only events with this custom scope, NAME=VALUE; any value of a name, and each name")
+	f.StringSliceVar(&filter.tags, "tag", nil, "only events with any of these tags")
+	f.StringSliceVar(&filter.streamTypes, "stream-type", nil, "only events of streams of these types")
+	return &filter
 }
 
 // changeSubscriptionCommand builds pause and resume.

@@ -28,6 +28,7 @@ func tailCommand() *cobra.Command {
 			"missed and nothing comes twice. Ctrl-C ends it and prints how to continue later.",
 		Example: "  backbone tail\n" +
 			"  backbone tail --from beginning --legal-entity DEMF --type ap.invoice.submitted --json | jq .data\n" +
+			"  backbone tail --stream-type machine --site B-7 --custom cost_center=CC-1,cost_center=CC-2\n" +
 			"  backbone tail --stream machine/M-17 --legal-entity DEMF --from beginning",
 		Args: cobra.NoArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -46,13 +47,12 @@ func tailCommand() *cobra.Command {
 	f.StringVar(&t.stream, "stream", "", "one stream, TYPE/ID")
 	f.BoolVar(&all, "all", false, "all legal entities that you may see (the default)")
 	f.StringVar(&t.legalEntity, "legal-entity", "", "of the stream (environment BACKBONE_LEGAL_ENTITY), or only these of all, separated by commas")
-	f.StringSliceVar(&t.types, "type", nil, "only events of these types")
-	f.StringSliceVar(&t.modules, "module", nil, "only events of these modules")
+	t.filter = eventFilterFlags(cmd)
 	f.StringVar(&t.from, "from", "now", "beginning, now, a cursor, or the position that an earlier tail printed")
 	f.BoolVar(&asJSON, "json", false, "print each event as a line of JSON")
-	cmd.MarkFlagsMutuallyExclusive("stream", "all")
-	cmd.MarkFlagsMutuallyExclusive("stream", "type")
-	cmd.MarkFlagsMutuallyExclusive("stream", "module")
+	for _, name := range []string{"all", "type", "module", "division", "region", "site", "custom", "tag", "stream-type"} {
+		cmd.MarkFlagsMutuallyExclusive("stream", name)
+	}
 	return cmd
 }
 
@@ -61,8 +61,7 @@ type tail struct {
 	session
 	stream      string // TYPE/ID; "": all
 	legalEntity string
-	types       []string
-	modules     []string
+	filter      *eventFilter
 	from        string // beginning, now, or the position that an earlier tail printed
 }
 
@@ -118,9 +117,13 @@ func (t *tail) feed() (client.Feed, error) {
 	}
 	if t.stream == "" {
 		set("from", from)
-		set("event_types", strings.Join(t.types, ","))
-		set("modules", strings.Join(t.modules, ","))
 		set("legal_entities", t.legalEntity)
+		for name, values := range map[string][]string{
+			"event_types": t.filter.types, "modules": t.filter.modules, "divisions": t.filter.divisions, "regions": t.filter.regions, "sites": t.filter.sites,
+			"custom": t.filter.custom, "tags": t.filter.tags, "stream_types": t.filter.streamTypes,
+		} {
+			set(name, strings.Join(values, ","))
+		}
 		return f, nil
 	}
 	streamType, id, found := strings.Cut(t.stream, "/")

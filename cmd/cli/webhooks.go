@@ -162,10 +162,13 @@ func createWebhookCommand() *cobra.Command {
 	f.StringVar(&personal, "personal-data", "", "send personal values in clear, for this reason; without it they are masked")
 	f.BoolVar(&withoutHeaders, "no-headers", false, "remove your own headers")
 	f.StringVar(&body.SubscriberID, "subscriber", "", "who receives the events, such as crm (default: ID)")
-	selectionFlags(cmd, &body)
+	selected := selectionFlags(cmd, &body)
 	required(cmd, "url")
 	cmd.MarkFlagsMutuallyExclusive("headers", "no-headers")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		if err := selected(); err != nil {
+			return err
+		}
 		body.ID, body.SubscriberType = args[0], subscription.Webhook
 		body.SubscriberID = cmp.Or(body.SubscriberID, body.ID)
 		endpoint := client.NewWebhookEndpoint{URL: url, PersonalData: client.WebhookPersonalData{Reason: personal}}

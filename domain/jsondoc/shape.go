@@ -12,7 +12,7 @@ import (
 type Shape struct {
 	Max  int    // members of this list or object; 0: bounded by Limits.Nodes only
 	Code string // of the refusal; "": json.too_many_members
-	Item *Shape // of each element of this list
+	Item *Shape // of each element of this list, or of each member of this object that has no shape of its own
 
 	members map[string]*Shape // of the members of this object, by folded name
 }
@@ -56,7 +56,7 @@ func (s *scanner) enterMember(f *frame, folded []byte) error {
 		return nil
 	}
 	f.index++
-	s.next = f.shape.members[string(folded)]
+	s.next = cmp.Or(f.shape.members[string(folded)], f.shape.Item)
 	return s.checkCount(f, f.index)
 }
 

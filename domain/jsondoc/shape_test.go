@@ -11,13 +11,14 @@ import (
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 )
 
-// orderShape bounds {"Lines": [{"tags": [...]}], "Map": {...}}.
+// orderShape bounds {"Lines": [{"tags": [...]}], "Map": {...}, "Scopes": {"any": [...]}}.
 func orderShape() *jsondoc.Shape {
 	line := &jsondoc.Shape{}
 	line.SetMember("tags", &jsondoc.Shape{Max: 3, Code: "order.too_many_tags"})
 	order := &jsondoc.Shape{}
 	order.SetMember("Lines", &jsondoc.Shape{Max: 2, Item: line})
 	order.SetMember("Map", &jsondoc.Shape{Max: 1})
+	order.SetMember("Scopes", &jsondoc.Shape{Max: 2, Item: &jsondoc.Shape{Max: 1}})
 	return order
 }
 

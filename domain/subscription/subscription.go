@@ -2,6 +2,7 @@ package subscription
 
 import (
 	"encoding/json"
+	"maps"
 	"regexp"
 	"slices"
 	"strings"
@@ -9,6 +10,7 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
@@ -58,18 +60,20 @@ type Failure struct {
 	At   time.Time
 }
 
-// Filter selects events that match all its parts. An empty part matches every event.
+// Filter selects events that match all its parts. An empty part matches every event. Durable
+// subscriptions, webhooks and live feeds have the same filter.
 type Filter struct {
-	EventTypes    []string         `json:"event_types,omitempty"`
-	LegalEntities []string         `json:"legal_entities,omitempty"`
-	Modules       []string         `json:"modules,omitempty"` // whose event types
-	Divisions     []string         `json:"divisions,omitempty"`
-	Regions       []string         `json:"regions,omitempty"`
-	Sites         []string         `json:"sites,omitempty"`
-	Tags          []string         `json:"tags,omitempty"` // any of them
-	StreamTypes   []string         `json:"stream_types,omitempty"`
-	Streams       []string         `json:"streams,omitempty"`   // single ones, as type/id
-	Predicate     *event.Predicate `json:"predicate,omitempty"` // over the stored data
+	EventTypes    []string            `json:"event_types,omitempty"`
+	LegalEntities []string            `json:"legal_entities,omitempty"`
+	Modules       []string            `json:"modules,omitempty"` // whose event types
+	Divisions     []string            `json:"divisions,omitempty"`
+	Regions       []string            `json:"regions,omitempty"`
+	Sites         []string            `json:"sites,omitempty"`
+	Custom        map[string][]string `json:"custom,omitempty"` // values of custom scopes by name; each name has to match
+	Tags          []string            `json:"tags,omitempty"`   // any of them
+	StreamTypes   []string            `json:"stream_types,omitempty"`
+	Streams       []string            `json:"streams,omitempty"`   // single ones, as type/id
+	Predicate     *event.Predicate    `json:"predicate,omitempty"` // over the stored data
 }
 
 // Matches reports whether the filter selects an event of a legal entity that it covers. It calls
@@ -83,7 +87,43 @@ func (f *Filter) Matches(e *event.Recorded, moduleOf func(eventType string) stri
 		matchesAny(f.StreamTypes, e.Stream.Type) &&
 		matchesAny(f.Streams, e.Stream.String()) &&
 		(len(f.Tags) == 0 || slices.ContainsFunc(f.Tags, func(t string) bool { return slices.Contains(e.Tags, t) })) &&
+		f.matchesCustom(e.Scope.Custom) &&
 		(f.Predicate == nil || f.Predicate.Matches(e.Payload))
+}
+
+func (f *Filter) matchesCustom(scopes json.RawMessage) bool {
+	if len(f.Custom) == 0 {
+		return true
+	}
+	var have map[string]string
+	if json.Unmarshal(scopes, &have) != nil { // or the event has none
+		return false
+	}
+	for name, wanted := range f.Custom {
+		if !slices.Contains(wanted, have[name]) {
+			return false
+		}
+	}
+	return true
+}
+
+// SelectsAll reports whether every event of the covered legal entities matches.
+func (f *Filter) SelectsAll() bool {
+	return f.Predicate == nil && len(f.Custom) == 0 &&
+		!slices.ContainsFunc(f.lists(), func(l filterList) bool { return l.items != &f.LegalEntities && len(*l.items) > 0 })
+}
+
+// filterList is a list of a filter, with the pointer to it in a request.
+type filterList struct {
+	field string
+	items *[]string
+}
+
+func (f *Filter) lists() []filterList {
+	return []filterList{
+		{"/event_types", &f.EventTypes}, {"/legal_entities", &f.LegalEntities}, {"/modules", &f.Modules}, {"/divisions", &f.Divisions}, {"/regions", &f.Regions},
+		{"/sites", &f.Sites}, {"/tags", &f.Tags}, {"/stream_types", &f.StreamTypes}, {"/streams", &f.Streams},
+	}
 }
 
 // Covers reports whether events of the legal entity may match.
@@ -102,6 +142,7 @@ var subscriberTypes = []string{"agent", "rule", "projection", Webhook, "service"
 const (
 	maxFilterItems = 100
 	maxFilterText  = 200
+	maxScopeNames  = 20
 )
 
 var identifier = regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9_.:-]{0,99}$`)
@@ -131,36 +172,23 @@ func (s *Subscription) Check() error {
 			return err
 		}
 	}
-	if err := s.Filter.check(); err != nil {
+	if err := s.Filter.Check(); err != nil {
 		return err
 	}
 	s.Settings.setDefaults(s.SubscriberType)
 	return s.Settings.check()
 }
 
-func (f *Filter) check() error {
-	for _, part := range [...]struct {
-		field string
-		items *[]string
-	}{
-		{"/event_types", &f.EventTypes}, {"/legal_entities", &f.LegalEntities}, {"/modules", &f.Modules},
-		{"/divisions", &f.Divisions}, {"/regions", &f.Regions}, {"/sites", &f.Sites}, {"/tags", &f.Tags}, {"/stream_types", &f.StreamTypes}, {"/streams", &f.Streams},
-	} {
-		if *part.items != nil && len(*part.items) == 0 {
-			return filterInvalid(part.field, "an empty list would select nothing; leave it out to select all")
+// Check refuses a filter that is not well formed, and sorts its lists, so that filters with the same
+// items are equal. Faults: subscription.filter_invalid, pii.in_identifier, pii.in_text.
+func (f *Filter) Check() (err error) {
+	for _, l := range f.lists() {
+		if *l.items, err = checkItems(l.field, *l.items); err != nil {
+			return err
 		}
-		if len(*part.items) > maxFilterItems {
-			return filterInvalid(part.field, "a list has at most 100 items; make several subscriptions")
-		}
-		for _, item := range *part.items {
-			if item == "" || len(item) > maxFilterText {
-				return filterInvalid(part.field, "an item has 1 to 200 bytes; correct the list")
-			}
-			if err := shredding.CheckIdentifier(part.field, item); err != nil { // the administrative log keeps it for ever
-				return err
-			}
-		}
-		*part.items = slices.Compact(slices.Sorted(slices.Values(*part.items))) // so that filters with the same items are equal
+	}
+	if f.Custom, err = checkScopes(f.Custom); err != nil {
+		return err
 	}
 	for _, s := range f.Streams {
 		if _, err := event.ParseStreamID(s); err != nil {
@@ -171,6 +199,53 @@ func (f *Filter) check() error {
 		return shredding.CheckText("/predicate/value", strings.Trim(string(f.Predicate.Value), `"`))
 	}
 	return nil
+}
+
+// checkScopes checks the names and values of custom scopes.
+func checkScopes(scopes map[string][]string) (map[string][]string, error) {
+	if scopes == nil {
+		return nil, nil
+	}
+	if len(scopes) == 0 {
+		return nil, filterInvalid("/custom", "an empty filter would select nothing; leave it out to select all")
+	}
+	if len(scopes) > maxScopeNames {
+		return nil, filterInvalid("/custom", "a filter names at most 20 custom scopes; make several subscriptions")
+	}
+	if _, err := checkItems("/custom", slices.Collect(maps.Keys(scopes))); err != nil {
+		return nil, err
+	}
+	out := make(map[string][]string, len(scopes))
+	for name, values := range scopes {
+		if values == nil {
+			values = []string{}
+		}
+		checked, err := checkItems("/custom/"+jsondoc.EscapeToken(name), values)
+		if err != nil {
+			return nil, err
+		}
+		out[name] = checked
+	}
+	return out, nil
+}
+
+// checkItems returns the items of a list in order, each once.
+func checkItems(field string, items []string) ([]string, error) {
+	if items != nil && len(items) == 0 {
+		return nil, filterInvalid(field, "an empty list would select nothing; leave it out to select all")
+	}
+	if len(items) > maxFilterItems {
+		return nil, filterInvalid(field, "a list has at most 100 items; make several subscriptions")
+	}
+	for _, item := range items {
+		if item == "" || len(item) > maxFilterText {
+			return nil, filterInvalid(field, "an item has 1 to 200 bytes; correct the list")
+		}
+		if err := shredding.CheckIdentifier(field, item); err != nil { // the administrative log keeps it for ever
+			return nil, err
+		}
+	}
+	return slices.Compact(slices.Sorted(slices.Values(items))), nil
 }
 
 func filterInvalid(field, detail string) error {

@@ -1,7 +1,10 @@
 package subscription_test
 
 import (
+	"encoding/json"
 	"fmt"
+	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -146,24 +149,69 @@ func TestFilterMatches(t *testing.T) {
 	e := about("1", `{"n":5}`, `[]`)
 	e.Type, e.Tags = "ap.invoice.approved", []string{"q1", "urgent"}
 	e.Scope.Division, e.Scope.Region, e.Scope.Site = "north", "emea", "B-7"
+	e.Scope.Custom = json.RawMessage(`{"cost_center": "CC-1", "plant": "P-1"}`)
 	e.Stream = event.StreamID{Type: "case", ID: "I-1"}
 	moduleOf := func(string) string { return "ap" }
 	for want, filters := range map[bool][]subscription.Filter{
 		true: {
 			{}, {EventTypes: []string{"x", "ap.invoice.approved"}}, {Modules: []string{"ap"}}, {Divisions: []string{"north"}}, {Regions: []string{"emea"}}, {Sites: []string{"B-7"}}, {Streams: []string{"case/I-1"}}, {Tags: []string{"urgent", "other"}},
 			{StreamTypes: []string{"case"}}, {Predicate: predicate},
+			{Custom: map[string][]string{"cost_center": {"CC-1", "CC-2"}}}, {Custom: map[string][]string{"cost_center": {"CC-1"}, "plant": {"P-1"}}},
 		},
 		false: {
 			{EventTypes: []string{"x"}}, {Modules: []string{"gl"}}, {Divisions: []string{"south"}}, {Regions: []string{"apac"}}, {Sites: []string{"B-8"}}, {Streams: []string{"case/I-2"}}, {Tags: []string{"other"}},
 			{StreamTypes: []string{"desk"}}, {Tags: []string{"q1"}, Modules: []string{"gl"}},
+			{Custom: map[string][]string{"cost_center": {"CC-2"}}}, {Custom: map[string][]string{"cost_center": {"CC-1"}, "plant": {"P-2"}}}, {Custom: map[string][]string{"none": {"x"}}},
 		},
 	} {
 		for i := range filters {
 			require.Equal(t, want, filters[i].Matches(e, moduleOf), "%+v", filters[i])
 		}
 	}
+	e.Scope.Custom = nil
+	require.False(t, (&subscription.Filter{Custom: map[string][]string{"cost_center": {"CC-1"}}}).Matches(e, moduleOf))
 	e.Payload = []byte(`{"data":{"n":4}}`)
 	require.False(t, (&subscription.Filter{Predicate: predicate}).Matches(e, moduleOf))
+}
+
+func TestFilterSelectsAll(t *testing.T) {
+	t.Parallel()
+	predicate, err := event.ParsePredicate("$.n", "ge", "5")
+	require.NoError(t, err)
+	some := []string{"x"}
+	require.True(t, (&subscription.Filter{}).SelectsAll())
+	require.True(t, (&subscription.Filter{LegalEntities: some}).SelectsAll())
+	for _, f := range []subscription.Filter{
+		{EventTypes: some}, {Modules: some}, {Divisions: some}, {Regions: some}, {Sites: some}, {Custom: map[string][]string{"a": some}}, {Tags: some}, {StreamTypes: some},
+		{Streams: some}, {Predicate: predicate},
+	} {
+		require.False(t, f.SelectsAll(), "%+v", f)
+	}
+}
+
+func TestFilterCheck_Custom(t *testing.T) {
+	t.Parallel()
+	f := subscription.Filter{Custom: map[string][]string{"cost_center": {"CC-2", "CC-1", "CC-2"}}}
+	require.NoError(t, f.Check())
+	require.Equal(t, map[string][]string{"cost_center": {"CC-1", "CC-2"}}, f.Custom)
+	many := map[string][]string{}
+	for n := range 21 {
+		many[strconv.Itoa(n)] = []string{"x"}
+	}
+	for field, custom := range map[string]map[string][]string{
+		"/custom": {}, "/custom/a~1b": {"a/b": {}}, "/custom/a": {"a": nil}, "/custom/b": {"b": {""}}, "/custom/c": {"c": {strings.Repeat("x", 201)}}, "/custom/d": {"d": make([]string, 101)},
+	} {
+		err := (&subscription.Filter{Custom: custom}).Check()
+		require.Equal(t, "subscription.filter_invalid", fault.CodeOf(err), field)
+		refused, _ := fault.As(err)
+		require.Equal(t, field, refused.Field)
+	}
+	for _, custom := range []map[string][]string{many, {"": {"x"}}, {strings.Repeat("x", 201): {"x"}}} {
+		require.Equal(t, "subscription.filter_invalid", fault.CodeOf((&subscription.Filter{Custom: custom}).Check()))
+	}
+	for _, custom := range []map[string][]string{{"owner": {"olga@example.org"}}, {"olga@example.org": {"x"}}} {
+		require.Equal(t, "pii.in_identifier", fault.CodeOf((&subscription.Filter{Custom: custom}).Check()))
+	}
 }
 
 func TestSubscription_WebhookDefaults(t *testing.T) {

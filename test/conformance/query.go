@@ -32,6 +32,7 @@ var readPromises = []promise{
 	{"head of an empty partition is the genesis", genesisHead},
 	{"partition heads list every partition", partitionHeads},
 	{"recorded_at finds events of several partitions", recordedTimes},
+	{"types_of finds events of several partitions", typesOfEvents},
 	{"unknown event is not found", unknownEvent},
 }
 
@@ -404,6 +405,22 @@ func partitionHeads(t *testing.T, s *suite) {
 	require.Equal(t, event.Sequence(10), heads[a.le.Partition].Sequence)
 	require.Equal(t, event.Sequence(1), heads[b.le.Partition].Sequence)
 	require.Zero(t, heads[empty.le.Partition].Sequence)
+}
+
+func typesOfEvents(t *testing.T, s *suite) {
+	a, b := s.ten(t), s.newPartition(t)
+	written := b.write(t, b.event(s.opened, stream("1"))).Events[0]
+	cause := func(p *partition, id event.ID) ports.Cause { return ports.Cause{Partition: p.le.Partition, ID: id} }
+	third := a.all(t)[2]
+	got, err := s.store.TypesOf(context.Background(), []ports.Cause{
+		cause(a, third.ID), cause(b, written.ID), cause(a, third.ID), // one of them twice
+		cause(a, written.ID), cause(b, b.ids.next()), {Partition: 4_000_000, ID: third.ID},
+	})
+	require.NoError(t, err)
+	require.Equal(t, map[ports.Cause]string{cause(a, third.ID): third.Type, cause(b, written.ID): s.opened.Type}, got)
+	none, err := s.store.TypesOf(context.Background(), nil)
+	require.NoError(t, err)
+	require.Empty(t, none)
 }
 
 func recordedTimes(t *testing.T, s *suite) {

@@ -224,7 +224,8 @@ func wholeDefinition(t require.TestingT, d *SubscriptionFixture) {
 	s := d.definition(t, "whole")
 	s.Filter = subscription.Filter{
 		EventTypes: []string{"a.b"}, LegalEntities: []string{"AA"}, Modules: []string{"ap"}, Divisions: []string{"north"}, Tags: []string{"x", "y"},
-		StreamTypes: []string{"ticket"}, Predicate: predicate,
+		Regions: []string{"emea"}, Sites: []string{"B-7"}, Custom: map[string][]string{"cost_center": {"CC-1", "CC-2"}},
+		StreamTypes: []string{"ticket"}, Streams: []string{"ticket/T-1"}, Predicate: predicate,
 	}
 	s.Settings = subscription.Settings{
 		Start:          subscription.Start{From: subscription.Position, Positions: map[string]event.Sequence{"AA": 7}},

@@ -169,6 +169,7 @@ func cancelledRead(t *testing.T, s *suite) {
 	ctx, p, id := cancelled(), b.le.Partition, b.ids.next()
 	reads := map[string]func() error{
 		"EventByID":      func() error { _, err := b.store.EventByID(ctx, p, id); return err },
+		"TypesOf":        func() error { _, err := b.store.TypesOf(ctx, []ports.Cause{{Partition: p, ID: id}}); return err },
 		"EventsOfStream": func() error { _, err := b.store.EventsOfStream(ctx, p, stream("1"), 1, 10); return err },
 		"Events":         func() error { _, err := b.store.Events(ctx, ports.EventQuery{Partition: p, Limit: 10}); return err },
 		"Head":           func() error { _, err := b.store.Head(ctx, p); return err },

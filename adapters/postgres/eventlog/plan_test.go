@@ -36,7 +36,7 @@ var appendQueries = []string{
 }
 
 var readQueries = []string{
-	eventlogdb.GetPartitionHead, eventlogdb.ListHeads, eventlogdb.ListPartitionHeads, eventlogdb.ListRecordingTimes, eventlogdb.GetEventByID, eventlogdb.ListEventsOfStream, eventlogdb.ListEventsOfStreamBackward, eventlogdb.ListEventsOfStreamAsOf, eventlogdb.ListEventsOfStreamAsOfBackward,
+	eventlogdb.GetPartitionHead, eventlogdb.ListHeads, eventlogdb.ListPartitionHeads, eventlogdb.ListRecordingTimes, eventlogdb.ListEventTypes, eventlogdb.GetEventByID, eventlogdb.ListEventsOfStream, eventlogdb.ListEventsOfStreamBackward, eventlogdb.ListEventsOfStreamAsOf, eventlogdb.ListEventsOfStreamAsOfBackward,
 	eventlogdb.ListEventsAfter, eventlogdb.ListEventsOfTypesAfter,
 	eventlogdb.SearchKey, eventlogdb.SearchKeyBackward, eventlogdb.SearchCorrelation, eventlogdb.SearchCorrelationBackward,
 	eventlogdb.SearchActor, eventlogdb.SearchActorBackward, eventlogdb.SearchTypes, eventlogdb.SearchTypesBackward,

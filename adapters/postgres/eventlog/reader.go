@@ -153,6 +153,26 @@ func (s *Reader) EventByID(ctx context.Context, p event.PartitionID, id event.ID
 	return r, err
 }
 
+// TypesOf implements ports.EventReader.
+func (s *Reader) TypesOf(ctx context.Context, events []ports.Cause) (map[ports.Cause]string, error) {
+	out := make(map[ports.Cause]string, len(events))
+	if len(events) == 0 {
+		return out, nil
+	}
+	p := &eventlogdb.ListEventTypesParams{PartitionIds: make([]int32, len(events)), Ids: make([]pgtype.UUID, len(events))}
+	for i, e := range events {
+		p.PartitionIds[i], p.Ids[i] = int32(e.Partition), pg.UUID(e.ID)
+	}
+	rows, err := s.queries.ListEventTypes(ctx, s.db.Reads, p)
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	for _, r := range rows {
+		out[ports.Cause{Partition: event.PartitionID(r.PartitionID), ID: r.ID.Bytes}] = r.Type
+	}
+	return out, nil
+}
+
 // EventsOfStream implements ports.EventReader. A limit of 0 reads to the end.
 func (s *Reader) EventsOfStream(ctx context.Context, p event.PartitionID, stream event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
 	return s.eventsOfStream(ctx, s.db.Reads, p, stream, from, limit)

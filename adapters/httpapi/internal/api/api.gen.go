@@ -83,6 +83,9 @@ type Actor struct {
 	Type       string   `json:"type"`
 }
 
+// AllowUnknownCause For imports, whose causes may be in no log: take each cause as it is given.
+type AllowUnknownCause = bool
+
 // AppendCondition No event after the sequence may match any of the items.
 type AppendCondition struct {
 	// After A sequence.
@@ -93,6 +96,9 @@ type AppendCondition struct {
 
 // AppendRequest defines model for AppendRequest.
 type AppendRequest struct {
+	// AllowUnknownCause For imports, whose causes may be in no log: take each cause as it is given.
+	AllowUnknownCause AllowUnknownCause `json:"allow_unknown_cause,omitempty,omitzero"`
+
 	// AppendCondition No event after the sequence may match any of the items.
 	AppendCondition AppendCondition `json:"append_condition,omitempty,omitzero"`
 
@@ -258,6 +264,7 @@ type Disclosure struct {
 // DisclosureList defines model for DisclosureList.
 type DisclosureList struct {
 	Disclosures []Disclosure `json:"disclosures"`
+	HasMore     bool         `json:"has_more"`
 
 	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
 	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
@@ -854,10 +861,10 @@ type IntentOutcome struct {
 
 // IntentRequest defines model for IntentRequest.
 type IntentRequest struct {
-	// AllowUnknownCause For imports, whose causes may be in no log: take the cause as it is given.
-	AllowUnknownCause bool `json:"allow_unknown_cause,omitempty,omitzero"`
+	// AllowUnknownCause For imports, whose causes may be in no log: take each cause as it is given.
+	AllowUnknownCause AllowUnknownCause `json:"allow_unknown_cause,omitempty,omitzero"`
 
-	// CausedBy Id of the event that caused this. One that is in no log that the caller sees is refused (`intent.cause_unknown`).
+	// CausedBy Id of the event that caused this. One that is in no log that the caller sees is refused (`request.cause_unknown`).
 	CausedBy string `json:"caused_by,omitempty,omitzero"`
 
 	// CausedByLegalEntity Where the cause is when it is another legal entity.
@@ -1059,7 +1066,7 @@ type NewErasureRequest struct {
 
 // NewEvent defines model for NewEvent.
 type NewEvent struct {
-	// CausedBy Id of the event that caused this one.
+	// CausedBy Id of the event that caused this one. One that is in no log that the caller sees is refused (`request.cause_unknown`).
 	CausedBy string `json:"caused_by,omitempty,omitzero"`
 
 	// CausedByLegalEntity Where the cause is when it is another legal entity.
@@ -1169,8 +1176,12 @@ type NewSnapshot struct {
 
 // NewSubscription defines model for NewSubscription.
 type NewSubscription struct {
-	Divisions  []string `json:"divisions,omitempty,omitzero"`
-	EventTypes []string `json:"event_types,omitempty,omitzero"`
+	// Custom Custom scopes of the events: by name the values, any of them; each name has to match.
+	//
+	// Example: {"cost_center":["CC-1","CC-2"]}
+	Custom     map[string][]string `json:"custom,omitempty,omitzero"`
+	Divisions  []string            `json:"divisions,omitempty,omitzero"`
+	EventTypes []string            `json:"event_types,omitempty,omitzero"`
 
 	// ID Chosen by who makes it.
 	ID            string   `json:"id"`
@@ -1358,6 +1369,8 @@ type Principal struct {
 
 // PrincipalList defines model for PrincipalList.
 type PrincipalList struct {
+	HasMore bool `json:"has_more"`
+
 	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
 	NextCursor NextCursor  `json:"next_cursor,omitempty,omitzero"`
 	Principals []Principal `json:"principals"`
@@ -2168,6 +2181,9 @@ type Stream struct {
 
 // StreamAppendRequest defines model for StreamAppendRequest.
 type StreamAppendRequest struct {
+	// AllowUnknownCause For imports, whose causes may be in no log: take each cause as it is given.
+	AllowUnknownCause AllowUnknownCause `json:"allow_unknown_cause,omitempty,omitzero"`
+
 	// AppendCondition No event after the sequence may match any of the items.
 	AppendCondition AppendCondition `json:"append_condition,omitempty,omitzero"`
 
@@ -2187,7 +2203,7 @@ type StreamChange struct {
 
 // StreamEvent An event without the stream and legal entity that the address names.
 type StreamEvent struct {
-	// CausedBy Id of the event that caused this one.
+	// CausedBy Id of the event that caused this one. One that is in no log that the caller sees is refused (`request.cause_unknown`).
 	CausedBy string `json:"caused_by,omitempty,omitzero"`
 
 	// CausedByLegalEntity Where the cause is when it is another legal entity.
@@ -2277,10 +2293,15 @@ type StreamStatus struct {
 
 // Subscription defines model for Subscription.
 type Subscription struct {
-	CreatedAt      string   `json:"created_at"`
-	Divisions      []string `json:"divisions,omitempty,omitzero"`
-	EventTypes     []string `json:"event_types,omitempty,omitzero"`
-	FailuresInARow int      `json:"failures_in_a_row"`
+	CreatedAt string `json:"created_at"`
+
+	// Custom Custom scopes of the events: by name the values, any of them; each name has to match.
+	//
+	// Example: {"cost_center":["CC-1","CC-2"]}
+	Custom         map[string][]string `json:"custom,omitempty,omitzero"`
+	Divisions      []string            `json:"divisions,omitempty,omitzero"`
+	EventTypes     []string            `json:"event_types,omitempty,omitzero"`
+	FailuresInARow int                 `json:"failures_in_a_row"`
 
 	// ID Chosen by who makes it.
 	ID              string   `json:"id"`

@@ -94,6 +94,51 @@ func (q *Queries) GetReadAheadLimit(ctx context.Context, db DBTX) (int32, error)
 	return s_max_val, err
 }
 
+const ListEventTypes = `-- name: ListEventTypes :many
+SELECT u.partition_id::int AS partition_id, u.id::uuid AS id, e.type
+FROM (SELECT unnest($1::int[]) AS partition_id, unnest($2::uuid[]) AS id) u
+CROSS JOIN LATERAL (
+    SELECT x.id, x.type FROM backbone.events x
+    WHERE x.partition_id = u.partition_id AND x.id >= u.id
+    ORDER BY x.id
+    LIMIT 1
+) e
+WHERE e.id = u.id
+`
+
+type ListEventTypesParams struct {
+	PartitionIds []int32
+	Ids          []pgtype.UUID
+}
+
+type ListEventTypesRow struct {
+	PartitionID int32
+	ID          pgtype.UUID
+	Type        string
+}
+
+// The types of events of any partitions. Each event is one probe of the unique index of ids,
+// in its order, so that small tables are not scanned either.
+func (q *Queries) ListEventTypes(ctx context.Context, db DBTX, arg *ListEventTypesParams) ([]ListEventTypesRow, error) {
+	rows, err := db.Query(ctx, ListEventTypes, arg.PartitionIds, arg.Ids)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListEventTypesRow
+	for rows.Next() {
+		var i ListEventTypesRow
+		if err := rows.Scan(&i.PartitionID, &i.ID, &i.Type); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ListEventsAfter = `-- name: ListEventsAfter :many
 SELECT e.sequence, e.occurred_at, e.recorded_at, e.stream_version, e.partition_id, e.schema_version, e.effective_date, e.caused_by_partition, e.id, e.caused_by, e.intent_id, e.type, e.tenant_id, e.legal_entity, e.division, e.region, e.site, e.custom_scopes, e.actor_type, e.actor_id, e.actor_name, e.actor_details, e.correlation_id, e.stream_type, e.stream_id, e.tags, e.source_system, e.source_channel, e.source_reference, e.rules_evaluated, e.pii, e.payload_hash, e.content_encoding, e.checksum, p.salt, p.redactions, p.payload
 FROM backbone.events e

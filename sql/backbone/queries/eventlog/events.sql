@@ -11,6 +11,19 @@ LEFT JOIN LATERAL (
 ) p ON true
 WHERE e.partition_id = @partition_id AND e.id = @id;
 
+-- name: ListEventTypes :many
+-- The types of events of any partitions. Each event is one probe of the unique index of ids,
+-- in its order, so that small tables are not scanned either.
+SELECT u.partition_id::int AS partition_id, u.id::uuid AS id, e.type
+FROM (SELECT unnest(@partition_ids::int[]) AS partition_id, unnest(@ids::uuid[]) AS id) u
+CROSS JOIN LATERAL (
+    SELECT x.id, x.type FROM backbone.events x
+    WHERE x.partition_id = u.partition_id AND x.id >= u.id
+    ORDER BY x.id
+    LIMIT 1
+) e
+WHERE e.id = u.id;
+
 -- name: ListEventsOfStream :many
 SELECT sqlc.embed(e), p.salt, p.redactions, p.payload
 FROM backbone.events e
