@@ -355,6 +355,9 @@ var verdicts = []table{
 		columns: []verdict{proves("at partition_id value_count id person_id principal_id kind operation legal_entity subject_id class reason request_id", verify.AccessMismatch)},
 		deleted: proves("", verify.AccessMismatch), invented: proves("", verify.AccessMismatch),
 	},
+	harmlessTable("backbone.blind_index", "partition_id kind key_class hash subject_id class event_type path",
+		"it decides which ids a search of officers shows; reports and erasures go by event_pii_subjects, and replaying the erasures builds it again"),
+	harmlessTable("backbone.blind_index_positions", "sequence revision partition_id key", "it decides from where nodes build the index; as for its rows"),
 	openTable("backbone.publisher_cursors", "a cursor beyond the end is found; one that skips events within the log is not, though consumers see a gap in the sequences"),
 	{
 		name: "backbone.projection_checkpoints", target: "version = 1",
