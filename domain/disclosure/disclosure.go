@@ -22,10 +22,12 @@ const (
 	PersonalData Kind = "personal_data" // personal values, in clear
 	Export       Kind = "export"        // events, as a file
 	Report       Kind = "report"        // all that is stored about a person
+	// PersonalSearch is a search for persons by name or address; the text is not recorded.
+	PersonalSearch Kind = "personal_search"
 )
 
 // Kinds lists the kinds.
-func Kinds() []Kind { return []Kind{PersonalData, Export, Report} }
+func Kinds() []Kind { return []Kind{PersonalData, Export, Report, PersonalSearch} }
 
 // Valid reports whether there is such a kind.
 func (k Kind) Valid() bool { return slices.Contains(Kinds(), k) }
