@@ -14,11 +14,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/erpbackbone/backbone/application/disclosure"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/sharing"
 	"github.com/erpbackbone/backbone/domain/blindindex"
-	access "github.com/erpbackbone/backbone/domain/disclosure"
+	"github.com/erpbackbone/backbone/domain/disclosure"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -50,7 +49,7 @@ type Secrets interface {
 
 // Accesses records searches: disclosure.Service.
 type Accesses interface {
-	Record(ctx context.Context, p ports.Principal, why disclosure.Purpose, accesses ...access.Access) error
+	Record(ctx context.Context, p ports.Principal, why disclosure.Purpose, accesses ...disclosure.Access) error
 }
 
 // Cursors signs the cursors of lists: query.CursorSealer.

@@ -5,9 +5,8 @@ import (
 	"crypto/sha256"
 	"fmt"
 
-	"github.com/erpbackbone/backbone/application/disclosure"
 	"github.com/erpbackbone/backbone/domain/blindindex"
-	access "github.com/erpbackbone/backbone/domain/disclosure"
+	"github.com/erpbackbone/backbone/domain/disclosure"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
@@ -100,12 +99,12 @@ func (x *Index) Search(ctx context.Context, p ports.Principal, why disclosure.Pu
 
 // record records a search: the persons that it shows and in how many places.
 func (x *Index) record(ctx context.Context, p ports.Principal, why disclosure.Purpose, found Found) error {
-	accesses := []access.Access{{Kind: access.PersonalSearch}}
+	accesses := []disclosure.Access{{Kind: disclosure.PersonalSearch}}
 	if len(found.Persons) > 0 {
 		accesses = accesses[:0]
 	}
 	for _, person := range found.Persons {
-		accesses = append(accesses, access.Access{Kind: access.PersonalSearch, Subject: person.Subject, Values: len(person.Places)})
+		accesses = append(accesses, disclosure.Access{Kind: disclosure.PersonalSearch, Subject: person.Subject, Values: len(person.Places)})
 	}
 	return x.Accesses.Record(ctx, p, why, accesses...)
 }

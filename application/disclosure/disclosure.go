@@ -74,12 +74,7 @@ func New(c Config) (*Service, error) {
 }
 
 // Purpose says for what something is read.
-type Purpose struct {
-	Operation string // of the API, such as getEvent
-	Reason    string // as the reader gave it; ""
-	RequestID string
-	Subject   shredding.Subject // whose report is made; "": no report
-}
+type Purpose = disclosure.Purpose
 
 // CheckReason refuses a reason that is too long or looks like personal data. Faults:
 // access.reason_invalid, pii.in_text.

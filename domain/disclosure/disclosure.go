@@ -55,6 +55,14 @@ type Access struct {
 	RequestID   string            // of the request, as in the server's log
 }
 
+// Purpose says for what something is read.
+type Purpose struct {
+	Operation string // of the API, such as getEvent
+	Reason    string // as the reader gave it; ""
+	RequestID string
+	Subject   shredding.Subject // whose report is made; "": no report
+}
+
 // digestDomain separates these hashes from the other formats.
 const digestDomain = "backbone/access/v1"
 
