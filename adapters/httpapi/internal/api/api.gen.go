@@ -231,6 +231,9 @@ type Descendants struct {
 	Descendants []Descendant `json:"descendants"`
 	LeftOut     []LeftOut    `json:"left_out,omitempty,omitzero"`
 
+	// Names Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
+	Names PersonNames `json:"names,omitempty,omitzero"`
+
 	// Truncated There are more effects; left_out says where and why they are not shown.
 	Truncated bool `json:"truncated"`
 }
@@ -807,20 +810,23 @@ type Intent struct {
 	CreatedAt           string `json:"created_at"`
 
 	// Documents Streams that its plan writes, as `type/id`; those of a waiting intent are written once it is approved.
-	Documents     []string        `json:"documents,omitempty,omitzero"`
-	EffectiveDate string          `json:"effective_date,omitempty,omitzero"`
-	Events        []IntentEvent   `json:"events"`
-	IntentID      string          `json:"intent_id"`
-	LegalEntity   string          `json:"legal_entity"`
-	Needs         []ApprovalNeed  `json:"needs"`
-	Payload       json.RawMessage `json:"payload"`
-	PlanHash      string          `json:"plan_hash,omitempty,omitzero"`
-	Refusal       Refusal         `json:"refusal,omitempty,omitzero"`
-	Revision      int             `json:"revision"`
-	Rules         json.RawMessage `json:"rules"`
-	Status        IntentStatus    `json:"status"`
-	Type          string          `json:"type"`
-	UpdatedAt     string          `json:"updated_at"`
+	Documents     []string      `json:"documents,omitempty,omitzero"`
+	EffectiveDate string        `json:"effective_date,omitempty,omitzero"`
+	Events        []IntentEvent `json:"events"`
+	IntentID      string        `json:"intent_id"`
+	LegalEntity   string        `json:"legal_entity"`
+
+	// Names Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
+	Names     PersonNames     `json:"names,omitempty,omitzero"`
+	Needs     []ApprovalNeed  `json:"needs"`
+	Payload   json.RawMessage `json:"payload"`
+	PlanHash  string          `json:"plan_hash,omitempty,omitzero"`
+	Refusal   Refusal         `json:"refusal,omitempty,omitzero"`
+	Revision  int             `json:"revision"`
+	Rules     json.RawMessage `json:"rules"`
+	Status    IntentStatus    `json:"status"`
+	Type      string          `json:"type"`
+	UpdatedAt string          `json:"updated_at"`
 }
 
 // IntentEvent defines model for IntentEvent.
@@ -838,6 +844,9 @@ type IntentEvent struct {
 type IntentList struct {
 	HasMore bool            `json:"has_more"`
 	Intents []IntentSummary `json:"intents"`
+
+	// Names Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
+	Names PersonNames `json:"names,omitempty,omitzero"`
 
 	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
 	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
@@ -980,6 +989,9 @@ type Lineage struct {
 	Depth   int       `json:"depth"`
 	LeftOut []LeftOut `json:"left_out,omitempty,omitzero"`
 	Lineage []Event   `json:"lineage"`
+
+	// Names Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
+	Names PersonNames `json:"names,omitempty,omitzero"`
 
 	// Truncated There are earlier causes; left_out says why they are not shown.
 	Truncated bool `json:"truncated"`
