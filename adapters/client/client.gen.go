@@ -128,7 +128,10 @@ type Access struct {
 
 	// Class Of the personal data.
 	Class string `json:"class,omitempty,omitzero"`
-	ID    string `json:"id"`
+
+	// GrantID The grant by which an auditor read, see `/api/disclosures`.
+	GrantID string `json:"grant_id,omitempty,omitzero"`
+	ID      string `json:"id"`
 
 	// Kind personal_data: values in clear; export: events as a file; report: all that is stored about a person; personal_search: that a
 	// search by name or address found the person. Who verified a log is in the administrative log, see `/api/verifications`.

@@ -352,7 +352,7 @@ var verdicts = []table{
 	},
 	{
 		name: "backbone.access_log", target: "at < now() - interval '90 minutes'", // in an hour that is bound
-		columns: []verdict{proves("at partition_id value_count id person_id principal_id kind operation legal_entity subject_id class reason request_id", verify.AccessMismatch)},
+		columns: []verdict{proves("at partition_id value_count id person_id principal_id kind operation legal_entity subject_id class reason request_id grant_id", verify.AccessMismatch)},
 		deleted: proves("", verify.AccessMismatch), invented: proves("", verify.AccessMismatch),
 	},
 	harmlessTable("backbone.blind_index", "partition_id kind key_class hash subject_id class event_type path",
