@@ -89,10 +89,13 @@ func (s *Server) logsWithPersons(ctx context.Context, action, code string) (logs
 		return logs, false, err
 	}
 	administrative, err := s.config.Access.LegalEntity(ctx, p.TenantID, ports.AdministrativeCode)
-	if fault.KindOf(err) == fault.NotFound && err != nil { // nothing was recorded
-		return logs, true, nil
+	if err == nil {
+		return append(slices.Clip(logs), administrative), true, nil
 	}
-	return append(slices.Clip(logs), administrative), true, err
+	if fault.KindOf(err) == fault.NotFound { // nothing was recorded
+		err = nil
+	}
+	return logs, true, err
 }
 
 // write sends the report. An error ends it with a line that carries the problem and with an
