@@ -128,10 +128,13 @@ type Access struct {
 
 	// Class Of the personal data.
 	Class string `json:"class,omitempty,omitzero"`
-	ID    string `json:"id"`
 
-	// Kind personal_data: values in clear; export: events as a file; report: all that is stored about a person. Who verified a log
-	// is in the administrative log, see `/api/verifications`.
+	// GrantID The grant by which an auditor read, see `/api/disclosures`.
+	GrantID string `json:"grant_id,omitempty,omitzero"`
+	ID      string `json:"id"`
+
+	// Kind personal_data: values in clear; export: events as a file; report: all that is stored about a person; personal_search: that a
+	// search by name or address found the person. Who verified a log is in the administrative log, see `/api/verifications`.
 	Kind AccessKind `json:"kind"`
 
 	// LegalEntity Absent: several.
@@ -159,8 +162,8 @@ type Access struct {
 	Values int `json:"values,omitempty,omitzero"`
 }
 
-// AccessKind personal_data: values in clear; export: events as a file; report: all that is stored about a person. Who verified a log
-// is in the administrative log, see `/api/verifications`.
+// AccessKind personal_data: values in clear; export: events as a file; report: all that is stored about a person; personal_search: that a
+// search by name or address found the person. Who verified a log is in the administrative log, see `/api/verifications`.
 type AccessKind = string
 
 // AccessList defines model for AccessList.
@@ -717,6 +720,9 @@ type Descendants struct {
 	Descendants []Descendant `json:"descendants"`
 	LeftOut     []LeftOut    `json:"left_out,omitempty,omitzero"`
 
+	// Names Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
+	Names PersonNames `json:"names,omitempty,omitzero"`
+
 	// Truncated There are more effects; left_out says where and why they are not shown.
 	Truncated bool `json:"truncated"`
 }
@@ -1255,6 +1261,35 @@ type FeedPage struct {
 	NextCursor NextCursor `json:"next_cursor"`
 }
 
+// FoundPerson defines model for FoundPerson.
+type FoundPerson struct {
+	Places []FoundPlace `json:"places"`
+
+	// Subject The person, as `type:id`.
+	//
+	// Example: vendor:V-000003
+	Subject string `json:"subject"`
+}
+
+// FoundPlace Where a value that fits stands.
+type FoundPlace struct {
+	// Class Class of the personal data.
+	//
+	// Example: identity
+	Class       string `json:"class"`
+	LegalEntity string `json:"legal_entity"`
+
+	// Path In the data of the events.
+	//
+	// Example: $.name
+	Path string `json:"path"`
+
+	// Type Of the events.
+	//
+	// Example: ap.vendor.registered
+	Type string `json:"type"`
+}
+
 // GlAccountsAccountLedgerReport defines model for GlAccountsAccountLedgerReport.
 type GlAccountsAccountLedgerReport struct {
 	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
@@ -1566,20 +1601,23 @@ type Intent struct {
 	CreatedAt           time.Time `json:"created_at"`
 
 	// Documents Streams that its plan writes, as `type/id`; those of a waiting intent are written once it is approved.
-	Documents     []string         `json:"documents,omitempty,omitzero"`
-	EffectiveDate string           `json:"effective_date,omitempty,omitzero"`
-	Events        []IntentEvent    `json:"events"`
-	IntentID      string           `json:"intent_id"`
-	LegalEntity   string           `json:"legal_entity"`
-	Needs         []ApprovalNeed   `json:"needs"`
-	Payload       json.RawMessage  `json:"payload"`
-	PlanHash      string           `json:"plan_hash,omitempty,omitzero"`
-	Refusal       Refusal          `json:"refusal,omitempty,omitzero"`
-	Revision      int              `json:"revision"`
-	Rules         []RuleEvaluation `json:"rules"`
-	Status        IntentStatus     `json:"status"`
-	Type          string           `json:"type"`
-	UpdatedAt     time.Time        `json:"updated_at"`
+	Documents     []string      `json:"documents,omitempty,omitzero"`
+	EffectiveDate string        `json:"effective_date,omitempty,omitzero"`
+	Events        []IntentEvent `json:"events"`
+	IntentID      string        `json:"intent_id"`
+	LegalEntity   string        `json:"legal_entity"`
+
+	// Names Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
+	Names     PersonNames      `json:"names,omitempty,omitzero"`
+	Needs     []ApprovalNeed   `json:"needs"`
+	Payload   json.RawMessage  `json:"payload"`
+	PlanHash  string           `json:"plan_hash,omitempty,omitzero"`
+	Refusal   Refusal          `json:"refusal,omitempty,omitzero"`
+	Revision  int              `json:"revision"`
+	Rules     []RuleEvaluation `json:"rules"`
+	Status    IntentStatus     `json:"status"`
+	Type      string           `json:"type"`
+	UpdatedAt time.Time        `json:"updated_at"`
 }
 
 // IntentEvent defines model for IntentEvent.
@@ -1597,6 +1635,9 @@ type IntentEvent struct {
 type IntentList struct {
 	HasMore bool            `json:"has_more"`
 	Intents []IntentSummary `json:"intents"`
+
+	// Names Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
+	Names PersonNames `json:"names,omitempty,omitzero"`
 
 	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
 	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
@@ -1739,6 +1780,9 @@ type Lineage struct {
 	Depth   int       `json:"depth"`
 	LeftOut []LeftOut `json:"left_out,omitempty,omitzero"`
 	Lineage []Event   `json:"lineage"`
+
+	// Names Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
+	Names PersonNames `json:"names,omitempty,omitzero"`
 
 	// Truncated There are earlier causes; left_out says why they are not shown.
 	Truncated bool `json:"truncated"`
@@ -2069,6 +2113,40 @@ type ParkedMessage struct {
 
 // PersonNames Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
 type PersonNames map[string]string
+
+// PersonalSearch Exactly one of name, email and phone.
+type PersonalSearch struct {
+	// Cursor next_cursor of the page before.
+	Cursor string `json:"cursor,omitempty,omitzero"`
+
+	// Email A whole e-mail address.
+	Email string `json:"email,omitempty,omitzero"`
+
+	// LegalEntity Only records of this legal entity; absent: of all that the caller may see, and of the administrative log for a caller of all of them.
+	LegalEntity string `json:"legal_entity,omitempty,omitzero"`
+
+	// Limit Persons of a page.
+	Limit int `json:"limit,omitempty,omitzero"`
+
+	// Name Words of a name.
+	//
+	// Example: Anna Meyer
+	Name string `json:"name,omitempty,omitzero"`
+
+	// Phone A telephone number; only its digits count, without zeros in front.
+	Phone string `json:"phone,omitempty,omitzero"`
+}
+
+// PersonalSearchResult defines model for PersonalSearchResult.
+type PersonalSearchResult struct {
+	// Behind Legal entities with events that are not searched yet; ask again in a moment.
+	Behind  []string `json:"behind"`
+	HasMore bool     `json:"has_more"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor    `json:"next_cursor,omitempty,omitzero"`
+	Persons    []FoundPerson `json:"persons"`
+}
 
 // PolledEvents defines model for PolledEvents.
 type PolledEvents struct {
@@ -4255,6 +4333,12 @@ type PlaceLegalHoldParams struct {
 	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
+// SearchPersonalDataParams defines parameters for SearchPersonalData.
+type SearchPersonalDataParams struct {
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
+}
+
 // GetProjectionRowsParams defines parameters for GetProjectionRows.
 type GetProjectionRowsParams struct {
 	LegalEntity string `form:"legal_entity" json:"legal_entity"`
@@ -5357,6 +5441,18 @@ func (c *Client) ReleaseLegalHold(ctx context.Context, id ID, options ...Option)
 		repeatable: true,
 	}
 	var out LegalHold
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// SearchPersonalData is POST /api/personal-data/search: Find persons by name, e-mail address or telephone number.
+func (c *Client) SearchPersonalData(ctx context.Context, params SearchPersonalDataParams, body PersonalSearch, options ...Option) (PersonalSearchResult, error) {
+	r := request{
+		method: http.MethodPost, path: expandPath("/api/personal-data/search"),
+		body: body,
+	}
+	r.setHeader("Access-Reason", params.AccessReason)
+	var out PersonalSearchResult
 	err := c.do(ctx, r, &out, options)
 	return out, err
 }

@@ -25,6 +25,10 @@ func (s *Server) getLineage(ctx context.Context, r *request) (any, error) {
 	}); err != nil {
 		return nil, err
 	}
+	names, err := s.namesOf(ctx, actorsOf(found.Events))
+	if err != nil {
+		return nil, err
+	}
 	w, err := s.render(ctx, found.Events)
 	if err != nil {
 		return nil, err
@@ -32,6 +36,9 @@ func (s *Server) getLineage(ctx context.Context, r *request) (any, error) {
 	w.raw(`{"lineage":`)
 	w.events()
 	w.number("depth", uint64(len(found.Events)))
+	if len(names) > 0 {
+		w.document("names", names)
+	}
 	w.omissions(found.Omissions)
 	w.raw("}")
 	return w.answer()
@@ -47,7 +54,12 @@ func (s *Server) getDescendants(ctx context.Context, r *request) (any, error) {
 	}); err != nil {
 		return nil, err
 	}
-	w, err := s.render(ctx, convert(found.Events, func(d query.Descendant) event.Recorded { return d.Event }))
+	events := convert(found.Events, func(d query.Descendant) event.Recorded { return d.Event })
+	names, err := s.namesOf(ctx, actorsOf(events))
+	if err != nil {
+		return nil, err
+	}
+	w, err := s.render(ctx, events)
 	if err != nil {
 		return nil, err
 	}
@@ -64,6 +76,9 @@ func (s *Server) getDescendants(ctx context.Context, r *request) (any, error) {
 	}
 	w.raw(`]`)
 	w.number("count", uint64(len(found.Events)))
+	if len(names) > 0 {
+		w.document("names", names)
+	}
 	w.omissions(found.Omissions)
 	w.raw("}")
 	return w.answer()
@@ -113,6 +128,11 @@ func (s *Server) getProcess(ctx context.Context, r *request) (any, error) {
 	w.omissions(found.Omissions)
 	w.raw("}")
 	return w.answer()
+}
+
+// actorsOf returns the ids of those who caused the events; they may repeat.
+func actorsOf(events []event.Recorded) []string {
+	return convert(events, func(e event.Recorded) string { return e.ActorID })
 }
 
 // graphLimit is the number of events in an answer that has no further pages.

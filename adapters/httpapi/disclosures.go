@@ -65,7 +65,7 @@ func (s *Server) listAccesses(ctx context.Context, r *request) (any, error) {
 func accessAnswer(a access.Access) api.Access {
 	return api.Access{
 		ID: a.ID.String(), At: timeText(a.At), PersonID: a.PersonID, PrincipalID: a.PrincipalID, Kind: string(a.Kind), Operation: a.Operation,
-		LegalEntity: a.LegalEntity, Subject: a.Subject.String(), Class: string(a.Class), Values: a.Values, Reason: a.Reason, RequestID: a.RequestID,
+		LegalEntity: a.LegalEntity, Subject: a.Subject.String(), Class: string(a.Class), Values: a.Values, Reason: a.Reason, RequestID: a.RequestID, GrantID: idText(a.GrantID),
 	}
 }
 

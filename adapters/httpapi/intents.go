@@ -179,24 +179,34 @@ func (s *Server) getIntent(ctx context.Context, r *request) (any, error) {
 	}); err != nil {
 		return nil, err
 	}
-	return s.intentAnswer(ctx, stored, outcome)
+	answer, err := s.intentAnswer(ctx, stored, outcome)
+	if err != nil {
+		return nil, err
+	}
+	answer.Names, err = s.namesOf(ctx, personsOf(&stored))
+	return answer, err
+}
+
+// personsOf returns the ids of those who submitted an intent and decided about it; they may repeat.
+func personsOf(in *intent.Intent) []string {
+	return append(convert(in.Approvals, func(a intent.Approval) string { return a.PersonID }), in.PersonID)
 }
 
 // intentAnswer renders an intent with its payload as the caller may read it.
-func (s *Server) intentAnswer(ctx context.Context, stored intent.Intent, outcome pipeline.Outcome) (any, error) {
+func (s *Server) intentAnswer(ctx context.Context, stored intent.Intent, outcome pipeline.Outcome) (answer api.Intent, err error) {
 	payload, err := s.openIntent(ctx, stored)
 	if err != nil {
-		return nil, err
+		return answer, err
 	}
 	var causes map[event.PartitionID]string
 	if stored.CausedByPartition != 0 {
 		if _, causes, err = s.visiblePartitions(ctx); err != nil {
-			return nil, err
+			return answer, err
 		}
 	}
 	rules, err := encode(nonNil(outcome.Rules))
 	if err != nil {
-		return nil, err
+		return answer, err
 	}
 	out := api.Intent{
 		IntentID: stored.ID.String(), Type: stored.Type, LegalEntity: stored.LegalEntity, Status: string(stored.Status), Payload: payload,
@@ -261,7 +271,16 @@ func (s *Server) listIntents(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	found, err := s.config.Intents.List(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	var persons []string
+	for i := range found.Intents {
+		persons = append(persons, personsOf(&found.Intents[i])...)
+	}
+	names, err := s.namesOf(ctx, persons)
 	return api.IntentList{
+		Names: names,
 		Intents: convert(found.Intents, func(in intent.Intent) api.IntentSummary {
 			return api.IntentSummary{
 				IntentID: in.ID.String(), Type: in.Type, LegalEntity: in.LegalEntity, Status: string(in.Status), Actor: actorAnswer(in.Actor),

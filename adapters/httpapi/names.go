@@ -7,8 +7,10 @@ import (
 	"github.com/erpbackbone/backbone/application/administration"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/tenancy"
+	access "github.com/erpbackbone/backbone/domain/disclosure"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 // Names finds the sealed names of persons: administration.Principals.
@@ -42,7 +44,7 @@ func (s *Server) namesOf(ctx context.Context, persons []string) (map[string]stri
 	for id, document := range sealed {
 		ids, documents = append(ids, id), append(documents, document)
 	}
-	if err := convertToUnavailable(s.config.Personal.Open(ctx, documents, nameReader{})); err != nil {
+	if err := convertToUnavailable(s.config.Personal.Open(ctx, documents, nameReader{s})); err != nil {
 		return nil, err
 	}
 	names := map[string]string{}
@@ -68,13 +70,18 @@ func (s *Server) namesOf(ctx context.Context, persons []string) (map[string]stri
 }
 
 // nameReader reads the names of principals, and no other personal value.
-type nameReader struct{}
+type nameReader struct{ server *Server }
 
 // Reads implements module.Reader.
 func (nameReader) Reads(recordType string, class shredding.Class) bool {
 	return recordType == administration.PrincipalNamed && class == shredding.Identity
 }
 
-// Disclose implements module.Reader. Names are joined to what a caller reads, and are no reads
-// of their own.
-func (nameReader) Disclose(context.Context, []module.Opened) error { return nil }
+// Disclose implements module.Reader: the names that are joined to one answer are recorded
+// together, one access for each person.
+func (r nameReader) Disclose(ctx context.Context, opened []module.Opened) error {
+	accesses := convert(opened, func(o module.Opened) access.Access {
+		return access.Access{Kind: access.PersonalData, LegalEntity: ports.AdministrativeCode, Subject: o.Subject, Class: o.Class, Values: o.Values}
+	})
+	return r.server.config.Disclosures.Record(ctx, callOf(ctx).principal, purposeOf(ctx), accesses...)
+}

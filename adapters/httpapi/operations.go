@@ -167,6 +167,7 @@ var resources = []resource{
 		fault.New(fault.FailedPrecondition, "redaction.not_served", "this server redacts nothing; ask an operator to set database.eraser_dsn and a key service")},
 	{handlers: disclosureHandlers},
 	{personalReportHandlers, func(c *Config) bool { return c.PersonalReports != nil }, keysMissing},
+	{personalSearchHandlers, func(c *Config) bool { return c.PersonalSearch != nil }, keysMissing},
 	{handlers: legalEntityHandlers},
 	{handlers: principalHandlers},
 	{verificationHandlers, func(c *Config) bool { return c.Verifications != nil },

@@ -54,31 +54,48 @@ func (s *Server) reportPersonalData(ctx context.Context, r *request) (any, error
 		return nil, err
 	}
 	current := callOf(ctx)
-	if current.reason == "" {
-		return nil, fault.New(fault.Invalid, "access.reason_missing", "a report about a person needs a reason; send the header Access-Reason").WithField(headerAccessReason)
+	if err := requireReason(ctx); err != nil {
+		return nil, err
 	}
 	current.subject = subject
 	x := &personalReport{server: s, ctx: ctx, subject: subject}
-	if code := r.query("legal_entity"); code != "" {
-		le, err := s.authorizeIn(ctx, actionPersonalReport, code)
-		if err != nil {
-			return nil, err
-		}
-		x.entities = []ports.LegalEntity{le}
-	} else if x.entities, err = s.visibleLegalEntities(ctx); err != nil {
+	if x.entities, x.whole, err = s.logsWithPersons(ctx, actionPersonalReport, r.query("legal_entity")); err != nil {
 		return nil, err
-	} else if x.whole = len(current.principal.LegalEntities) == 0; x.whole {
-		administrative, err := s.config.Access.LegalEntity(ctx, current.principal.TenantID, ports.AdministrativeCode) // has the name of the person
-		if err == nil {
-			x.entities = append(slices.Clip(x.entities), administrative)
-		} else if fault.KindOf(err) != fault.NotFound { // not found: nothing was recorded
-			return nil, err
-		}
 	}
 	within, cancel := context.WithTimeout(ctx, s.limits.Request)
 	defer cancel()
 	x.overview, err = s.config.PersonalReports.Overview(within, current.principal, purposeOf(ctx), x.entities)
 	return x, err
+}
+
+// requireReason refuses a call about persons that does not say why.
+func requireReason(ctx context.Context) error {
+	if callOf(ctx).reason == "" {
+		return fault.New(fault.Invalid, "access.reason_missing", "reports about persons and searches for them need a reason; send the header Access-Reason").WithField(headerAccessReason)
+	}
+	return nil
+}
+
+// logsWithPersons returns the logs that an officer asks about: that of a legal entity, or with code "" all
+// that the officer may see. For an officer of the whole tenant these are all logs, with the
+// administrative one, which has the names of persons who were enrolled.
+func (s *Server) logsWithPersons(ctx context.Context, action, code string) (logs []ports.LegalEntity, whole bool, err error) {
+	if code != "" {
+		le, err := s.authorizeIn(ctx, action, code)
+		return []ports.LegalEntity{le}, false, err
+	}
+	p := callOf(ctx).principal
+	if logs, err = s.visibleLegalEntities(ctx); err != nil || len(p.LegalEntities) > 0 {
+		return logs, false, err
+	}
+	administrative, err := s.config.Access.LegalEntity(ctx, p.TenantID, ports.AdministrativeCode)
+	if err == nil {
+		return append(slices.Clip(logs), administrative), true, nil
+	}
+	if fault.KindOf(err) == fault.NotFound { // nothing was recorded
+		err = nil
+	}
+	return logs, true, err
 }
 
 // write sends the report. An error ends it with a line that carries the problem and with an

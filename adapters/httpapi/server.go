@@ -63,6 +63,8 @@ type Config struct {
 	Disclosures Disclosures
 	// PersonalReports serves reports about persons; nil: pii.keys_missing.
 	PersonalReports PersonalReports
+	// PersonalSearch finds persons by name; nil: pii.keys_missing.
+	PersonalSearch PersonalSearch
 	// Personal opens personal values in answers; nil: every caller sees "[MASKED]".
 	Personal Personal
 	// Upcaster converts events to the newest version of their type; nil: answers have them as

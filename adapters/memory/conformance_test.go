@@ -86,6 +86,11 @@ func TestAccessLog(t *testing.T) {
 	})
 }
 
+func TestBlindIndex(t *testing.T) {
+	t.Parallel()
+	conformance.RunBlindIndex(t, memory.New(memory.Config{}).BlindIndex)
+}
+
 func TestRecordedSubscriptions(t *testing.T) {
 	t.Parallel()
 	conformance.RunRecordedSubscriptions(t, newMemoryStore)

@@ -28,6 +28,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/erpbackbone/backbone/domain/blindindex"
 	"github.com/erpbackbone/backbone/domain/disclosure"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
@@ -69,6 +70,7 @@ type Database struct {
 	Leases              *Leases
 	Redactions          *Redactions
 	AccessLog           *AccessLog
+	BlindIndex          *BlindIndex
 }
 
 // state is what all objects of a database share.
@@ -98,6 +100,9 @@ type state struct {
 	redactionRequests map[event.ID]*ports.RedactionRequest
 
 	accesses map[event.PartitionID][]disclosure.Access // by time and id
+
+	index   map[blindindex.Entry]bool
+	indexed map[event.PartitionID]ports.BlindIndexPosition
 
 	subscriptions map[event.ID]*subscriptionRecord
 	endpoints     map[event.ID]ports.WebhookEndpoint
@@ -136,6 +141,8 @@ func New(c Config) *Database {
 		redactionRequests: map[event.ID]*ports.RedactionRequest{},
 
 		accesses: map[event.PartitionID][]disclosure.Access{},
+		index:    map[blindindex.Entry]bool{},
+		indexed:  map[event.PartitionID]ports.BlindIndexPosition{},
 	}
 	if s.clock == nil {
 		s.clock = systemClock{}
@@ -152,7 +159,7 @@ func New(c Config) *Database {
 		Projections: &Projections{s}, ProjectionVersions: &ProjectionVersions{s}, ProjectionRows: &ProjectionRows{s},
 		ProjectionSnapshots: &ProjectionSnapshots{s}, ProjectionTargets: &ProjectionTargets{}, ReadModels: &ReadModels{s},
 		Subscriptions: &SubscriptionStore{s}, Webhooks: &Webhooks{s}, Publishers: &Publishers{s}, Leases: &Leases{s},
-		Redactions: &Redactions{s}, AccessLog: &AccessLog{s},
+		Redactions: &Redactions{s}, AccessLog: &AccessLog{s}, BlindIndex: &BlindIndex{s},
 	}
 }
 

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/erpbackbone/backbone/adapters/postgres/blindindex"
 	"github.com/erpbackbone/backbone/adapters/postgres/directory"
 	"github.com/erpbackbone/backbone/adapters/postgres/disclosure"
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
@@ -53,6 +54,7 @@ type Database struct {
 	Publishers          *subscriptions.Publishers
 	Leases              *leases.Store
 	AccessLog           *disclosure.Store
+	BlindIndex          *blindindex.Store
 
 	db      *pg.Database
 	closing sync.Once
@@ -140,6 +142,7 @@ func Open(ctx context.Context, c Config) (*Database, error) {
 		Publishers:          subscriptions.NewPublishers(db),
 		Leases:              leases.New(db),
 		AccessLog:           disclosure.New(db),
+		BlindIndex:          blindindex.New(db),
 		db:                  db,
 	}, nil
 }

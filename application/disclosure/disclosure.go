@@ -11,6 +11,8 @@ import (
 	"context"
 	"crypto/sha256"
 	"fmt"
+	"maps"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -74,12 +76,7 @@ func New(c Config) (*Service, error) {
 }
 
 // Purpose says for what something is read.
-type Purpose struct {
-	Operation string // of the API, such as getEvent
-	Reason    string // as the reader gave it; ""
-	RequestID string
-	Subject   shredding.Subject // whose report is made; "": no report
-}
+type Purpose = disclosure.Purpose
 
 // CheckReason refuses a reason that is too long or looks like personal data. Faults:
 // access.reason_invalid, pii.in_text.
@@ -96,17 +93,17 @@ func CheckReason(field, reason string) error {
 // Rights and of the store.
 func (s *Service) Reader(ctx context.Context, p ports.Principal, why Purpose) (module.Reader, error) {
 	if why.Subject != "" {
-		return reader{module.Planning{}, s, p, why}, nil
+		return reader{module.Planning{}, s, p, why, nil}, nil
 	}
 	granted, err := s.granted(ctx, p, why.Reason)
 	if err != nil {
 		return nil, err
 	}
-	rights, err := s.Rights.Rights(ctx, p, granted)
+	rights, err := s.Rights.Rights(ctx, p, slices.Sorted(maps.Keys(granted)))
 	if err != nil {
 		return nil, err
 	}
-	return reader{rights, s, p, why}, nil
+	return reader{rights, s, p, why, granted}, nil
 }
 
 // reader records what it is given.
@@ -115,6 +112,7 @@ type reader struct {
 	service   *Service
 	principal ports.Principal
 	purpose   Purpose
+	granted   map[shredding.Class]disclosure.Grant // by class; an auditor reads by nothing else
 }
 
 // Disclose implements module.Reader.
@@ -129,7 +127,7 @@ func (r reader) Disclose(ctx context.Context, opened []module.Opened) error {
 		if err != nil {
 			return err
 		}
-		accesses[i] = disclosure.Access{Kind: kind, LegalEntity: code, Subject: o.Subject, Class: o.Class, Values: o.Values}
+		accesses[i] = disclosure.Access{Kind: kind, LegalEntity: code, Subject: o.Subject, Class: o.Class, Values: o.Values, GrantID: r.granted[o.Class].ID}
 	}
 	return r.service.Record(ctx, r.principal, r.purpose, accesses...)
 }

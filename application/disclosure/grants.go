@@ -34,9 +34,9 @@ type NewGrant struct {
 	IdempotencyKey string // may be ""
 }
 
-// granted returns the classes that a person may read by grants: none without a reason, and for
-// all but auditors, who are asked about only then.
-func (s *Service) granted(ctx context.Context, p ports.Principal, reason string) (classes []shredding.Class, err error) {
+// granted returns the classes that a person may read by grants, each with the grant that ends last: none without
+// a reason, and for all but auditors, who are asked about only then.
+func (s *Service) granted(ctx context.Context, p ports.Principal, reason string) (map[shredding.Class]disclosure.Grant, error) {
 	if reason == "" || p.IsService() || !slices.Contains(p.Roles, roleAuditor) {
 		return nil, nil
 	}
@@ -44,14 +44,18 @@ func (s *Service) granted(ctx context.Context, p ports.Principal, reason string)
 	if err != nil {
 		return nil, err
 	}
-	now := s.Clock.Now()
+	now, granted := s.Clock.Now(), map[shredding.Class]disclosure.Grant{}
 	for _, g := range all {
-		if g.PersonID == p.PersonID && g.Active(now) {
-			classes = append(classes, g.Classes...)
+		if g.PersonID != p.PersonID || !g.Active(now) {
+			continue
+		}
+		for _, c := range g.Classes {
+			if g.Until.After(granted[c].Until) {
+				granted[c] = g
+			}
 		}
 	}
-	slices.Sort(classes)
-	return slices.Compact(classes), nil
+	return granted, nil
 }
 
 // Grant lets an auditor read classes of personal data for a time. Of the same key again it

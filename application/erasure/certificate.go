@@ -219,6 +219,9 @@ func (c Certificate) Summary() string {
 	line("Verified", "%s: %s in %s and %s read [REDACTED], %s, %s",
 		c.Verification.VerifiedAt.Format(time.RFC3339), countOf(c.Verification.Redacted, "value"), countOf(c.Verification.Events, "event"),
 		countOf(c.Verification.Intents, "intent"), copies, countOf(int64(len(c.Verification.Late)), "late event"))
+	if c.Verification.Index != nil {
+		line("Searches", "%s by which the person is found", plural(*c.Verification.Index, "entry", "entries")+" left in the index")
+	}
 	line("Receipt", "%d, SHA-256 %s", c.Receipt.Number, c.Receipt.SHA256)
 	for i, place := range c.OutOfReach {
 		name := ""

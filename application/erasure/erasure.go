@@ -24,6 +24,7 @@ type Config struct {
 	LegalEntities ports.LegalEntities
 	Types         Types
 	Copies        Copies
+	Index         Index // nil: persons are not searched for
 	Journal       ports.AdministrativeLog
 	Announcer     Announcer
 	Opener        module.Opener
@@ -67,6 +68,14 @@ type Copies interface {
 	// Faults: projection.target_behind while a version has not passed the sequence,
 	// projection.other_code while a version that another release built holds copies.
 	Forget(ctx context.Context, projection string, p event.PartitionID, s shredding.Subject, passed event.Sequence) error
+}
+
+// Index is the index by which persons are found: ports.BlindIndex.
+type Index interface {
+	// ForgetSubject deletes what a person is found by under key classes, once the index has read
+	// the sequence; blind_index.behind before.
+	ForgetSubject(ctx context.Context, p event.PartitionID, s shredding.Subject, classes []shredding.KeyClass, passed event.Sequence) error
+	CountBlindIndex(ctx context.Context, p event.PartitionID, s shredding.Subject, classes []shredding.KeyClass) (int64, error)
 }
 
 // Announcer appends one event to a log.

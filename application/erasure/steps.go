@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/blindindex"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
@@ -33,6 +34,7 @@ const (
 	waitRelease = "erasure.projection_of_other_release"
 	// waitSweep: rows of a dropped version are still being removed.
 	waitSweep = "erasure.projection_not_swept"
+	waitIndex = "erasure.index_behind"
 )
 
 // step runs the step that follows a request's state, and records the state that it reaches. If
@@ -280,8 +282,39 @@ func (c Config) rebuild(ctx context.Context, r ports.ErasureRequest) (ports.Eras
 			}
 		}
 	}
+	for _, p := range r.Partitions {
+		if err := c.forgetInIndex(ctx, r, p); err != nil {
+			return r, err
+		}
+	}
 	r.State = shredding.ErasureRebuilt
 	return c.move(ctx, r)
+}
+
+// forgetInIndex deletes what the person is found by. The index has passed the announcement then, so it
+// adds nothing later: the values before open on no node any more.
+func (c Config) forgetInIndex(ctx context.Context, r ports.ErasureRequest, p event.PartitionID) error {
+	if c.Index == nil {
+		return nil
+	}
+	announced, err := c.announcedAt(ctx, r, p)
+	if err != nil {
+		return err
+	}
+	if err := c.Index.ForgetSubject(ctx, p, r.Subject, erasedClasses(r), announced); fault.CodeOf(err) != blindindex.CodeBehind {
+		return err
+	}
+	return waitFor(waitIndex)
+}
+
+// erasedClasses lists the key classes that the request erases.
+func erasedClasses(r ports.ErasureRequest) (classes []shredding.KeyClass) {
+	for _, c := range r.Classes {
+		if c.Erased {
+			classes = append(classes, c.Class)
+		}
+	}
+	return classes
 }
 
 func (c Config) forgetCopies(ctx context.Context, r ports.ErasureRequest, p event.PartitionID) error {

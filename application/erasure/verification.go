@@ -17,13 +17,14 @@ const page = 200
 // Results is the result of verifying an erasure. It counts a value at each place in a record.
 type Results struct {
 	VerifiedAt time.Time      `json:"verified_at"`
-	Events     int64          `json:"events"`           // that hold sealed values of the person
-	Intents    int64          `json:"intents"`          // that hold sealed values of the person
-	Redacted   int64          `json:"redacted"`         // values that read [REDACTED]
-	Kept       int64          `json:"kept"`             // values of classes that are not erased
-	Copies     *int64         `json:"copies,omitempty"` // rows of read models with sealed copies, always 0; absent if a class, and with it its copies, is kept
-	Late       []LateEvent    `json:"late_events"`      // recorded after the destruction; their values read [REDACTED] too
-	Chains     []ChainVerdict `json:"verified_chains"`  // of the logs concerned
+	Events     int64          `json:"events"`               // that hold sealed values of the person
+	Intents    int64          `json:"intents"`              // that hold sealed values of the person
+	Redacted   int64          `json:"redacted"`             // values that read [REDACTED]
+	Kept       int64          `json:"kept"`                 // values of classes that are not erased
+	Copies     *int64         `json:"copies,omitempty"`     // rows of read models with sealed copies, always 0; absent if a class, and with it its copies, is kept
+	Index      *int64         `json:"index_rows,omitempty"` // by which searches find the person under the erased classes, always 0; absent if persons are not searched for
+	Late       []LateEvent    `json:"late_events"`          // recorded after the destruction; their values read [REDACTED] too
+	Chains     []ChainVerdict `json:"verified_chains"`      // of the logs concerned
 }
 
 // LateEvent is an event that was recorded after its key was destroyed. It can exist only if
@@ -57,6 +58,9 @@ func (c Config) verify(ctx context.Context, r ports.ErasureRequest) (ports.Erasu
 		if err := v.copies(ctx, p); err != nil {
 			return r, err
 		}
+		if err := v.index(ctx, p); err != nil {
+			return r, err
+		}
 		verdict, err := c.Chains.VerifyChain(ctx, le)
 		if err != nil {
 			return r, err
@@ -68,6 +72,9 @@ func (c Config) verify(ctx context.Context, r ports.ErasureRequest) (ports.Erasu
 	}
 	if isComplete(r) {
 		v.results.Copies = new(int64) // copies fails on any other number
+	}
+	if c.Index != nil {
+		v.results.Index = new(int64) // index has deleted all others
 	}
 	v.results.VerifiedAt = c.now()
 	encoded, err := json.Marshal(v.results)
@@ -212,6 +219,18 @@ func (v *verification) copies(ctx context.Context, p event.PartitionID) error {
 	}
 	if left, err = v.config.countCopies(ctx, p, v.request.Subject); err == nil && left > 0 {
 		err = fault.New(fault.Internal, "erasure.copies_left", "read models still hold sealed copies of an erased person; rebuild them")
+	}
+	return err
+}
+
+// index makes sure that the person is not found by what is erased.
+func (v *verification) index(ctx context.Context, p event.PartitionID) error {
+	if v.config.Index == nil {
+		return nil
+	}
+	left, err := v.config.Index.CountBlindIndex(ctx, p, v.request.Subject, erasedClasses(v.request))
+	if err == nil && left > 0 {
+		err = v.config.forgetInIndex(ctx, v.request, p)
 	}
 	return err
 }

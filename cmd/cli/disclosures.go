@@ -27,7 +27,7 @@ func accessLogCommand() *cobra.Command {
 	f.StringVar(&query.Person, "person", "", "only what this person or service read")
 	f.StringVar(&query.Subject, "subject", "", "only reads about this person, as type:id")
 	f.StringVar(&query.Class, "class", "", "only values of this class, such as contact")
-	f.StringVar(&query.Kind, "kind", "", "personal_data, export or report")
+	f.StringVar(&query.Kind, "kind", "", "personal_data, export, report or personal_search")
 	f.StringVar(&query.From, "from", "", "read then or later, a date or RFC 3339 time")
 	f.StringVar(&query.To, "to", "", "read then or earlier, a date or RFC 3339 time")
 	f.IntVar(&query.Limit, "limit", 100, "at most so many")
@@ -141,10 +141,58 @@ func (s *session) disclosures(all []client.Disclosure, answer any, err error) er
 func personalDataCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "personal-data",
-		Short: "Report what is stored about a person",
+		Short: "Find persons, and report what is stored about them",
 	}
-	cmd.AddCommand(reportPersonalDataCommand())
+	cmd.AddCommand(reportPersonalDataCommand(), searchPersonalDataCommand())
 	return cmd
+}
+
+func searchPersonalDataCommand() *cobra.Command {
+	var body client.PersonalSearch
+	var reason string
+	cmd := &cobra.Command{
+		Use:   "search",
+		Short: "Find the ids of persons by name, e-mail address or telephone number",
+		Long: "Prints in whose events the text stands, and where; no values. All words of a name must stand in\n" +
+			"records of the person. For compliance officers and those who approve erasures. Each search is in\n" +
+			"the access log, without the text.",
+		Example: "  backbone personal-data search --name \"Anna Meyer\" --reason \"Request of the person, ticket 4711\"\n" +
+			"  backbone personal-data search --email anna@example.org --reason \"ticket 4711\" --json",
+		Args: cobra.NoArgs,
+	}
+	f := cmd.Flags()
+	f.StringVar(&body.Name, "name", "", "words of a name")
+	f.StringVar(&body.Email, "email", "", "a whole e-mail address")
+	f.StringVar(&body.Phone, "phone", "", "a telephone number, with the code of its country")
+	f.StringVar(&body.LegalEntity, "legal-entity", "", "only records of this legal entity (default: all that you may see)")
+	f.StringVar(&reason, "reason", "", "why, for the access log; no personal data (required)")
+	f.IntVar(&body.Limit, "limit", 100, "at most so many persons")
+	f.StringVar(&body.Cursor, "cursor", "", "continue after an earlier page")
+	cmd.MarkFlagsOneRequired("name", "email", "phone")
+	cmd.MarkFlagsMutuallyExclusive("name", "email", "phone")
+	required(cmd, "reason")
+	return serverCommand(cmd, func(ctx context.Context, s *session, _ []string) error {
+		found, err := s.SearchPersonalData(ctx, client.SearchPersonalDataParams{AccessReason: reason}, body, s.keep())
+		if err != nil {
+			return err
+		}
+		return s.print(func(p *page) {
+			if len(found.Persons) == 0 {
+				p.line("No persons.")
+			} else {
+				p.row("SUBJECT", "LEGAL ENTITY", "TYPE", "MEMBER", "CLASS")
+			}
+			for _, person := range found.Persons {
+				for _, at := range person.Places {
+					p.row(person.Subject, at.LegalEntity, at.Type, at.Path, at.Class)
+				}
+			}
+			if len(found.Behind) > 0 {
+				p.line("Not searched to the end yet: %s. Search again in a moment.", strings.Join(found.Behind, ", "))
+			}
+			p.next(found.NextCursor)
+		})
+	})
 }
 
 func reportPersonalDataCommand() *cobra.Command {

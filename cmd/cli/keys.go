@@ -300,6 +300,9 @@ func replayErasures(ctx context.Context, o keysOptions) error {
 		if err != nil {
 			return err
 		}
+		if err := wire.RebuildIndex(ctx, o.Config); err != nil {
+			return err
+		}
 		lost, err := lostRequests(ctx, k.Erasures, receipts)
 		if err != nil {
 			return err

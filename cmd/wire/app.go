@@ -307,7 +307,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	if a.personal != nil {
-		if err := a.personal.addErasures(a, a.administration, clock, ids); err != nil {
+		if err := a.personal.addErasures(a, a.administration, cursors, clock, ids); err != nil {
 			return err
 		}
 		if err := a.personal.addRedactions(ctx, a, a.administration, clock, ids); err != nil {

@@ -204,6 +204,17 @@ func (k *Keyring) Replay(ctx context.Context, verifierKeys []string, progress fu
 	})
 }
 
+// RebuildIndex lets the nodes build the index by which persons are found again, without those
+// who are erased. A restored database has those who were erased since.
+func RebuildIndex(ctx context.Context, c configs.Config) error {
+	store, err := OpenReader(ctx, c.Database.DSN.Reveal())
+	if err != nil {
+		return err
+	}
+	defer store.Close()
+	return store.BlindIndex.ClearBlindIndex(ctx)
+}
+
 // VerifierKeys reads the public keys of this installation's receipts from the export store.
 func (k *Keyring) VerifierKeys(ctx context.Context) ([]string, error) {
 	return storedVerifierKeys(ctx, k.Exports)

@@ -13,9 +13,11 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/adapters/prometheus"
 	eventappend "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/blindindex"
 	"github.com/erpbackbone/backbone/application/disclosure"
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/keyrotation"
+	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/redaction"
 	"github.com/erpbackbone/backbone/application/vault"
 	"github.com/erpbackbone/backbone/application/verify"
@@ -33,6 +35,7 @@ type personal struct {
 	service *erasure.Service
 	epochs  *keyrotation.Recorder
 	reports *disclosure.Reports
+	index   *blindindex.Index
 
 	redactor        *eventlog.Redactor // nil, like the next two, without the eraser's address
 	redactionWorker *redaction.Worker
@@ -97,10 +100,10 @@ func (a *App) prepareNewTenant() {
 }
 
 // addErasures composes the erasure worker and its service from the parts of the App.
-func (p *personal) addErasures(a *App, journal ports.AdministrativeLog, clock ports.Clock, ids ports.IDSource) (err error) {
+func (p *personal) addErasures(a *App, journal ports.AdministrativeLog, cursors *query.CursorSealer, clock ports.Clock, ids ports.IDSource) (err error) {
 	config := erasure.Config{
 		Journal: journal, Register: p.Erasures, Records: a.Store.PersonalRecords, Intents: a.Store.Intents, Streams: a.Store.Events, LegalEntities: a.Store.Directory, Types: a.eventTypes,
-		Copies: a.targets, Announcer: announcer{a.appends, eraserActor, "erasure"}, Opener: a.vault, Chains: chains{a.Store},
+		Copies: a.targets, Index: a.Store.BlindIndex, Announcer: announcer{a.appends, eraserActor, "erasure"}, Opener: a.vault, Chains: chains{a.Store},
 		Notes: p.signer, Exports: p.Exports, Gate: p.Gate, Clock: clock, IDs: ids, Logger: a.logger, Observer: a.metrics, Poll: a.config.Erasure.Poll,
 		KeyDeletion: time.Duration(a.config.Rotation.DeletionDays) * 24 * time.Hour, RotatedByHand: a.config.Rotation.At == "",
 	}
@@ -111,9 +114,20 @@ func (p *personal) addErasures(a *App, journal ports.AdministrativeLog, clock po
 	p.reports = disclosure.NewReports(disclosure.ReportsConfig{
 		Service: a.disclosures, Records: a.Store.PersonalRecords, Types: a.eventTypes, Copies: a.targets, Erasures: p.Erasures,
 	})
+	p.index, err = blindindex.New(blindindex.Config{
+		Store: a.Store.BlindIndex, Log: a.Store.Events, Changes: a.heads, Entities: a.Store.Directory, Types: a.eventTypes, Manifests: a.Registry, Opener: a.vault, Secrets: a.vault,
+		Accesses: a.disclosures, Cursors: cursors, Leases: a.Store.Leases, Node: p.node, Clock: clock, Logger: a.logger, Limits: indexLimits,
+	})
+	if err != nil {
+		return err
+	}
 	p.service, err = erasure.NewService(config, p.worker.Wake)
 	return err
 }
+
+// indexLimits bound the reading of logs for the index by which persons are found. Opened values of
+// a batch are in memory at once.
+var indexLimits = blindindex.Limits{Interval: 500 * time.Millisecond, Renew: 10 * time.Second, Batch: 500, Bytes: 4 << 20}
 
 // run checks the gate, follows evictions of keys, erases, prepares tenants and rotates KEKs until
 // ctx ends.
@@ -125,6 +139,7 @@ func (p *personal) run(ctx context.Context, a *App, logFailure func(error)) {
 		p.reportStop(ctx)
 	})
 	running.Go(func() { p.worker.Run(ctx) })
+	running.Go(func() { p.index.Run(ctx) })
 	if p.redactionWorker != nil {
 		running.Go(func() { p.redactionWorker.Run(ctx) })
 	}

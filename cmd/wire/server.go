@@ -119,7 +119,7 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (_ *Server
 	parts.Disclosures = app.disclosures
 	parts.Logger, parts.Ready = app.logger, app.Ready
 	if app.personal != nil {
-		parts.Personal, parts.Erasures, parts.PersonalReports = app.vault, app.personal.service, app.personal.reports
+		parts.Personal, parts.Erasures, parts.PersonalReports, parts.PersonalSearch = app.vault, app.personal.service, app.personal.reports, app.personal.index
 		if app.personal.redactions != nil {
 			parts.Redactions = app.personal.redactions
 		}

@@ -86,6 +86,7 @@ grants := {
 	"access_log.read": {"auditor", "compliance"},
 	"disclosures.grant": {"compliance"},
 	"personal_data.report": {"compliance"},
+	"personal_data.search": {"compliance", "compliance_approver"},
 	"disclosures.read": {"auditor", "compliance", "compliance_approver"},
 }
 

@@ -22,10 +22,12 @@ const (
 	PersonalData Kind = "personal_data" // personal values, in clear
 	Export       Kind = "export"        // events, as a file
 	Report       Kind = "report"        // all that is stored about a person
+	// PersonalSearch is a search for persons by name or address; the text is not recorded.
+	PersonalSearch Kind = "personal_search"
 )
 
 // Kinds lists the kinds.
-func Kinds() []Kind { return []Kind{PersonalData, Export, Report} }
+func Kinds() []Kind { return []Kind{PersonalData, Export, Report, PersonalSearch} }
 
 // Valid reports whether there is such a kind.
 func (k Kind) Valid() bool { return slices.Contains(Kinds(), k) }
@@ -51,13 +53,22 @@ type Access struct {
 	Values      int               // of the person and class that were opened together
 	Reason      string            // as the reader gave it; ""
 	RequestID   string            // of the request, as in the server's log
+	GrantID     event.ID          // by which an auditor read; zero for other reads
+}
+
+// Purpose says for what something is read.
+type Purpose struct {
+	Operation string // of the API, such as getEvent
+	Reason    string // as the reader gave it; ""
+	RequestID string
+	Subject   shredding.Subject // whose report is made; "": no report
 }
 
 // digestDomain separates these hashes from the other formats.
 const digestDomain = "backbone/access/v1"
 
 // Digest hashes accesses in their order, by time and id: SHA-256(L(domain) ‖ L(field)…), the
-// fields of each in the order of Access, L(x) the length of x in 4 bytes followed by x.
+// fields of each in the order of Access, the last only if it is set, L(x) the length of x in 4 bytes followed by x.
 type Digest struct {
 	Count int
 	sum   hash.Hash
@@ -79,7 +90,15 @@ func (d *Digest) Add(a *Access) {
 	} {
 		d.text(field)
 	}
+	if !a.GrantID.IsZero() {
+		d.text(grantField + string(a.GrantID[:]))
+	}
 }
+
+// grantField begins the field of a grant, which only an access by one has: accesses that were hashed
+// before there was the field have the same digest. No other field of 22 bytes follows a request id, since the
+// next access begins with its id of 16.
+const grantField = "grant:"
 
 // Sum returns the hash of what was added.
 func (d *Digest) Sum() event.Hash { return event.Hash(d.sum.Sum(nil)) }

@@ -62,3 +62,38 @@ func wordsOf(name string) (words []string) {
 	end()
 	return words
 }
+
+// The words in the names of members that hold a name, an e-mail address or a telephone number.
+var (
+	nameWords  = wordSet("name names firstname lastname surname forename fullname nickname username middlename birthname")
+	mailWords  = wordSet("email emails mail mails")
+	phoneWords = wordSet("phone phones telephone mobile cellphone")
+)
+
+// A Datum is what a member holds about a person, as its name says.
+type Datum string
+
+// The data by which a person is found.
+const (
+	DatumName  Datum = "name"
+	DatumEmail Datum = "email"
+	DatumPhone Datum = "phone"
+)
+
+// DatumOf tells by the name of a member what it holds about a person; "" is something else.
+func DatumOf(member string) Datum {
+	words := wordsOf(member)
+	has := func(set map[string]bool) bool {
+		return slices.ContainsFunc(words, func(w string) bool { return set[w] })
+	}
+	switch {
+	case has(mailWords):
+		return DatumEmail
+	case has(phoneWords):
+		return DatumPhone
+	case has(nameWords):
+		return DatumName
+	default:
+		return ""
+	}
+}

@@ -3,6 +3,7 @@ package ap_test
 import (
 	"context"
 	"encoding/json"
+	"log/slog"
 	"testing"
 	"time"
 
@@ -10,7 +11,9 @@ import (
 
 	"github.com/erpbackbone/backbone/application/entities"
 	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/application/snapshots"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 type caughtUpPositions struct{}
@@ -25,7 +28,7 @@ func (caughtUpPositions) Do(_ string, f func(context.Context)) bool {
 func (b *books) entityOf(kind, id string, change ...func(*entities.Query)) (object, string) {
 	b.tb.Helper()
 	s, err := entities.New(entities.Config{
-		Log: b.store.Events, Snapshots: b.store.Snapshots, Positions: query.New(query.Config{Log: b.store.Events, Clock: b.clock}), Folds: catalog, Background: caughtUpPositions{}, Clock: b.clock,
+		Log: b.store.Events, Snapshots: snapshots.NewEntities(b.store.Snapshots, snapshots.NewAuthenticator(&testkit.Secrets{}, slog.New(slog.DiscardHandler), nil)), Positions: query.New(query.Config{Log: b.store.Events, Clock: b.clock}), Folds: catalog, Background: caughtUpPositions{}, Clock: b.clock,
 		Limits: entities.Limits{SnapshotEvery: 1, FoldTimeout: time.Minute},
 	})
 	require.NoError(b.tb, err)

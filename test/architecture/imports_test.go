@@ -34,6 +34,8 @@ var layers = []layer{
 	{"domain/money/", []string{"domain/"}, []string{"github.com/cockroachdb/apd/"}},
 	// Business keys are compared in Unicode's compatibility form: tables, no I/O.
 	{"domain/eventtype/", []string{"domain/"}, []string{"github.com/oklog/ulid/", "golang.org/x/text/unicode/norm"}},
+	// Names are found in whichever form of Unicode and case they are written.
+	{"domain/blindindex/", []string{"domain/"}, []string{"golang.org/x/text/unicode/norm", "golang.org/x/text/cases"}},
 	{"domain/", []string{"domain/"}, []string{"github.com/oklog/ulid/"}},
 	{"ports/", []string{"domain/"}, nil},
 	// Erasures and redactions are requests that two persons decide on.

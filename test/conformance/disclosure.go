@@ -56,7 +56,11 @@ func RunAccessLog(t *testing.T, h AccessLogHarness) {
 		access("p-1", "person:P-1", shredding.Bank, disclosure.PersonalData),
 		access("p-1", "person:P-2", shredding.Contact, disclosure.PersonalData),
 	}
+	first[1].GrantID = ids.next()
 	require.NoError(t, h.Accesses.AddAccesses(ctx, log, first))
+	for _, stored := range search(ports.AccessQuery{Class: shredding.Bank}) {
+		require.Equal(t, first[1].GrantID, stored.GrantID)
+	}
 	require.NoError(t, h.Accesses.AddAccesses(ctx, log, []disclosure.Access{access("p-2", "", "", disclosure.Export)}))
 	require.NoError(t, h.Accesses.AddAccesses(ctx, other, []disclosure.Access{access("p-3", "", "", disclosure.Export)}))
 	after, err := h.Accesses.SettleAccesses(ctx)

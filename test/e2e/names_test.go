@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -36,6 +37,17 @@ func TestNamesOfPersons(t *testing.T) {
 	}
 	require.Equal(t, "Nadia Approver", nameFor(auditor))
 	require.Empty(t, nameFor(admin))
+	var read struct {
+		Accesses []struct {
+			PersonID  string `json:"person_id"`
+			Operation string `json:"operation"`
+			Class     string `json:"class"`
+			Values    int    `json:"values"`
+		} `json:"accesses"`
+	}
+	require.NoError(t, officer.want(200, &read, "GET", "/api/access-log?subject=person:p-nadia", ""))
+	require.Len(t, read.Accesses, 1, "who saw the name")
+	require.Equal(t, "p-auditor listPrincipals identity 1", fmt.Sprint(read.Accesses[0].PersonID, " ", read.Accesses[0].Operation, " ", read.Accesses[0].Class, " ", read.Accesses[0].Values))
 	stored, err := auditor.do("GET", "/api/events?legal_entity=_ADMIN&stream_type=type&stream_id=backbone.principal.named", "")
 	require.NoError(t, err)
 	require.Equal(t, 200, stored.status, string(stored.body))

@@ -410,7 +410,7 @@ var verdicts = []table{
 	},
 	{
 		name: "backbone.access_log", target: "at < now() - interval '90 minutes'", // in an hour that is bound
-		columns: []verdict{proves("at partition_id value_count id person_id principal_id kind operation legal_entity subject_id class reason request_id", verify.AccessMismatch)},
+		columns: []verdict{proves("at partition_id value_count id person_id principal_id kind operation legal_entity subject_id class reason request_id grant_id", verify.AccessMismatch)},
 		deleted: proves("", verify.AccessMismatch), invented: proves("", verify.AccessMismatch),
 	},
 	{
@@ -419,6 +419,9 @@ var verdicts = []table{
 			"every event of a partition is published with its sequence, which has no gaps: consumers see what a cursor skipped; one beyond the end is found")},
 		deleted: isHarmless("", "the events are published again"), invented: isHarmless("", "as for an edit"),
 	},
+	harmlessTable("backbone.blind_index", "partition_id kind key_class hash subject_id class event_type path",
+		"it decides which ids a search of officers shows; reports and erasures go by event_pii_subjects, and replaying the erasures builds it again"),
+	harmlessTable("backbone.blind_index_positions", "sequence revision partition_id key", "it decides from where nodes build the index; as for its rows"),
 	{
 		name: "backbone.projection_checkpoints", target: "version = 1",
 		columns: []verdict{

@@ -73,6 +73,11 @@ func (Store) NumberSeries(context.Context, event.PartitionID) ([]ports.NumberSer
 // Readers implements ports.ChainAudit.
 func (Store) Readers(context.Context, event.PartitionID) ([]ports.LogReader, error) { return nil, nil }
 
+// DeliveryDamage implements ports.ChainAudit.
+func (Store) DeliveryDamage(context.Context, event.PartitionID, int) ([]ports.DeliveryDamage, error) {
+	return nil, nil
+}
+
 // UnlistedPartitions implements ports.ChainAudit.
 func (Store) UnlistedPartitions(context.Context) ([]event.PartitionID, error) { return nil, nil }
 

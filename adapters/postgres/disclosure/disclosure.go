@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/disclosuredb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
@@ -38,6 +39,7 @@ func (s *Store) AddAccesses(ctx context.Context, log event.PartitionID, accesses
 		p.Kinds, p.Operations, p.LegalEntities = append(p.Kinds, string(a.Kind)), append(p.Operations, a.Operation), append(p.LegalEntities, a.LegalEntity)
 		p.SubjectIds, p.Classes, p.ValueCounts = append(p.SubjectIds, string(a.Subject)), append(p.Classes, string(a.Class)), append(p.ValueCounts, int32(a.Values))
 		p.Reasons, p.RequestIds = append(p.Reasons, a.Reason), append(p.RequestIds, a.RequestID)
+		p.GrantIds = append(p.GrantIds, pgtype.UUID{Bytes: a.GrantID, Valid: !a.GrantID.IsZero()})
 	}
 	return pg.Translate(ctx, s.queries.InsertAccesses(ctx, s.db.Reads, p))
 }
@@ -111,6 +113,6 @@ func (s *Store) DeleteAccesses(ctx context.Context, log event.PartitionID, befor
 func access(r *disclosuredb.BackboneAccessLog) disclosure.Access {
 	return disclosure.Access{
 		ID: r.ID.Bytes, At: r.At.UTC(), PersonID: r.PersonID, PrincipalID: r.PrincipalID, Kind: disclosure.Kind(r.Kind), Operation: r.Operation, LegalEntity: r.LegalEntity,
-		Subject: shredding.Subject(r.SubjectID), Class: shredding.Class(r.Class), Values: int(r.ValueCount), Reason: r.Reason, RequestID: r.RequestID,
+		Subject: shredding.Subject(r.SubjectID), Class: shredding.Class(r.Class), Values: int(r.ValueCount), Reason: r.Reason, RequestID: r.RequestID, GrantID: r.GrantID.Bytes,
 	}
 }

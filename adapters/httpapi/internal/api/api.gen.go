@@ -11,10 +11,13 @@ type Access struct {
 
 	// Class Of the personal data.
 	Class string `json:"class,omitempty,omitzero"`
-	ID    string `json:"id"`
 
-	// Kind personal_data: values in clear; export: events as a file; report: all that is stored about a person. Who verified a log
-	// is in the administrative log, see `/api/verifications`.
+	// GrantID The grant by which an auditor read, see `/api/disclosures`.
+	GrantID string `json:"grant_id,omitempty,omitzero"`
+	ID      string `json:"id"`
+
+	// Kind personal_data: values in clear; export: events as a file; report: all that is stored about a person; personal_search: that a
+	// search by name or address found the person. Who verified a log is in the administrative log, see `/api/verifications`.
 	Kind AccessKind `json:"kind"`
 
 	// LegalEntity Absent: several.
@@ -42,8 +45,8 @@ type Access struct {
 	Values int `json:"values,omitempty,omitzero"`
 }
 
-// AccessKind personal_data: values in clear; export: events as a file; report: all that is stored about a person. Who verified a log
-// is in the administrative log, see `/api/verifications`.
+// AccessKind personal_data: values in clear; export: events as a file; report: all that is stored about a person; personal_search: that a
+// search by name or address found the person. Who verified a log is in the administrative log, see `/api/verifications`.
 type AccessKind = string
 
 // AccessList defines model for AccessList.
@@ -236,6 +239,9 @@ type Descendants struct {
 	Count       int          `json:"count"`
 	Descendants []Descendant `json:"descendants"`
 	LeftOut     []LeftOut    `json:"left_out,omitempty,omitzero"`
+
+	// Names Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
+	Names PersonNames `json:"names,omitempty,omitzero"`
 
 	// Truncated There are more effects; left_out says where and why they are not shown.
 	Truncated bool `json:"truncated"`
@@ -775,6 +781,35 @@ type FeedPage struct {
 	NextCursor NextCursor `json:"next_cursor"`
 }
 
+// FoundPerson defines model for FoundPerson.
+type FoundPerson struct {
+	Places []FoundPlace `json:"places"`
+
+	// Subject The person, as `type:id`.
+	//
+	// Example: vendor:V-000003
+	Subject string `json:"subject"`
+}
+
+// FoundPlace Where a value that fits stands.
+type FoundPlace struct {
+	// Class Class of the personal data.
+	//
+	// Example: identity
+	Class       string `json:"class"`
+	LegalEntity string `json:"legal_entity"`
+
+	// Path In the data of the events.
+	//
+	// Example: $.name
+	Path string `json:"path"`
+
+	// Type Of the events.
+	//
+	// Example: ap.vendor.registered
+	Type string `json:"type"`
+}
+
 // Health defines model for Health.
 type Health struct {
 	Checks map[string]string `json:"checks"`
@@ -809,20 +844,23 @@ type Intent struct {
 	CreatedAt           string `json:"created_at"`
 
 	// Documents Streams that its plan writes, as `type/id`; those of a waiting intent are written once it is approved.
-	Documents     []string        `json:"documents,omitempty,omitzero"`
-	EffectiveDate string          `json:"effective_date,omitempty,omitzero"`
-	Events        []IntentEvent   `json:"events"`
-	IntentID      string          `json:"intent_id"`
-	LegalEntity   string          `json:"legal_entity"`
-	Needs         []ApprovalNeed  `json:"needs"`
-	Payload       json.RawMessage `json:"payload"`
-	PlanHash      string          `json:"plan_hash,omitempty,omitzero"`
-	Refusal       Refusal         `json:"refusal,omitempty,omitzero"`
-	Revision      int             `json:"revision"`
-	Rules         json.RawMessage `json:"rules"`
-	Status        IntentStatus    `json:"status"`
-	Type          string          `json:"type"`
-	UpdatedAt     string          `json:"updated_at"`
+	Documents     []string      `json:"documents,omitempty,omitzero"`
+	EffectiveDate string        `json:"effective_date,omitempty,omitzero"`
+	Events        []IntentEvent `json:"events"`
+	IntentID      string        `json:"intent_id"`
+	LegalEntity   string        `json:"legal_entity"`
+
+	// Names Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
+	Names     PersonNames     `json:"names,omitempty,omitzero"`
+	Needs     []ApprovalNeed  `json:"needs"`
+	Payload   json.RawMessage `json:"payload"`
+	PlanHash  string          `json:"plan_hash,omitempty,omitzero"`
+	Refusal   Refusal         `json:"refusal,omitempty,omitzero"`
+	Revision  int             `json:"revision"`
+	Rules     json.RawMessage `json:"rules"`
+	Status    IntentStatus    `json:"status"`
+	Type      string          `json:"type"`
+	UpdatedAt string          `json:"updated_at"`
 }
 
 // IntentEvent defines model for IntentEvent.
@@ -840,6 +878,9 @@ type IntentEvent struct {
 type IntentList struct {
 	HasMore bool            `json:"has_more"`
 	Intents []IntentSummary `json:"intents"`
+
+	// Names Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
+	Names PersonNames `json:"names,omitempty,omitzero"`
 
 	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
 	NextCursor NextCursor `json:"next_cursor,omitempty,omitzero"`
@@ -982,6 +1023,9 @@ type Lineage struct {
 	Depth   int       `json:"depth"`
 	LeftOut []LeftOut `json:"left_out,omitempty,omitzero"`
 	Lineage []Event   `json:"lineage"`
+
+	// Names Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
+	Names PersonNames `json:"names,omitempty,omitzero"`
 
 	// Truncated There are earlier causes; left_out says why they are not shown.
 	Truncated bool `json:"truncated"`
@@ -1312,6 +1356,40 @@ type ParkedMessage struct {
 
 // PersonNames Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
 type PersonNames map[string]string
+
+// PersonalSearch Exactly one of name, email and phone.
+type PersonalSearch struct {
+	// Cursor next_cursor of the page before.
+	Cursor string `json:"cursor,omitempty,omitzero"`
+
+	// Email A whole e-mail address.
+	Email string `json:"email,omitempty,omitzero"`
+
+	// LegalEntity Only records of this legal entity; absent: of all that the caller may see, and of the administrative log for a caller of all of them.
+	LegalEntity string `json:"legal_entity,omitempty,omitzero"`
+
+	// Limit Persons of a page.
+	Limit int `json:"limit,omitempty,omitzero"`
+
+	// Name Words of a name.
+	//
+	// Example: Anna Meyer
+	Name string `json:"name,omitempty,omitzero"`
+
+	// Phone A telephone number; only its digits count, without zeros in front.
+	Phone string `json:"phone,omitempty,omitzero"`
+}
+
+// PersonalSearchResult defines model for PersonalSearchResult.
+type PersonalSearchResult struct {
+	// Behind Legal entities with events that are not searched yet; ask again in a moment.
+	Behind  []string `json:"behind"`
+	HasMore bool     `json:"has_more"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor    `json:"next_cursor,omitempty,omitzero"`
+	Persons    []FoundPerson `json:"persons"`
+}
 
 // PolledEvents defines model for PolledEvents.
 type PolledEvents struct {

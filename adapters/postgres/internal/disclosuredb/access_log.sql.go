@@ -31,9 +31,9 @@ func (q *Queries) DeleteAccesses(ctx context.Context, db DBTX, arg *DeleteAccess
 
 const InsertAccesses = `-- name: InsertAccesses :exec
 
-INSERT INTO backbone.access_log (partition_id, id, person_id, principal_id, kind, operation, legal_entity, subject_id, class, value_count, reason, request_id)
+INSERT INTO backbone.access_log (partition_id, id, person_id, principal_id, kind, operation, legal_entity, subject_id, class, value_count, reason, request_id, grant_id)
 SELECT $1::int, unnest($2::uuid[]), unnest($3::text[]), unnest($4::text[]), unnest($5::text[]), unnest($6::text[]),
-    unnest($7::text[]), unnest($8::text[]), unnest($9::text[]), unnest($10::int[]), unnest($11::text[]), unnest($12::text[])
+    unnest($7::text[]), unnest($8::text[]), unnest($9::text[]), unnest($10::int[]), unnest($11::text[]), unnest($12::text[]), unnest($13::uuid[])
 `
 
 type InsertAccessesParams struct {
@@ -49,6 +49,7 @@ type InsertAccessesParams struct {
 	ValueCounts   []int32
 	Reasons       []string
 	RequestIds    []string
+	GrantIds      []pgtype.UUID
 }
 
 // The record of reads.
@@ -66,12 +67,13 @@ func (q *Queries) InsertAccesses(ctx context.Context, db DBTX, arg *InsertAccess
 		arg.ValueCounts,
 		arg.Reasons,
 		arg.RequestIds,
+		arg.GrantIds,
 	)
 	return err
 }
 
 const ListAccesses = `-- name: ListAccesses :many
-SELECT a.at, a.partition_id, a.value_count, a.id, a.person_id, a.principal_id, a.kind, a.operation, a.legal_entity, a.subject_id, a.class, a.reason, a.request_id
+SELECT a.at, a.partition_id, a.value_count, a.id, a.person_id, a.principal_id, a.kind, a.operation, a.legal_entity, a.subject_id, a.class, a.reason, a.request_id, a.grant_id
 FROM backbone.access_log a
 WHERE a.partition_id = $1 AND a.at >= $2 AND a.at < $3 AND (a.at, a.id) > ($4::timestamptz, $5::uuid)
 ORDER BY a.at, a.id
@@ -117,6 +119,7 @@ func (q *Queries) ListAccesses(ctx context.Context, db DBTX, arg *ListAccessesPa
 			&i.Class,
 			&i.Reason,
 			&i.RequestID,
+			&i.GrantID,
 		); err != nil {
 			return nil, err
 		}
@@ -140,7 +143,7 @@ func (q *Queries) OldestAccess(ctx context.Context, db DBTX, partitionID int32) 
 }
 
 const SearchAccesses = `-- name: SearchAccesses :many
-SELECT a.at, a.partition_id, a.value_count, a.id, a.person_id, a.principal_id, a.kind, a.operation, a.legal_entity, a.subject_id, a.class, a.reason, a.request_id
+SELECT a.at, a.partition_id, a.value_count, a.id, a.person_id, a.principal_id, a.kind, a.operation, a.legal_entity, a.subject_id, a.class, a.reason, a.request_id, a.grant_id
 FROM backbone.access_log a
 WHERE a.partition_id = $1
   AND ($2::text = '' OR a.person_id = $2)
@@ -200,6 +203,7 @@ func (q *Queries) SearchAccesses(ctx context.Context, db DBTX, arg *SearchAccess
 			&i.Class,
 			&i.Reason,
 			&i.RequestID,
+			&i.GrantID,
 		); err != nil {
 			return nil, err
 		}

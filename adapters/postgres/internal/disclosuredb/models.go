@@ -24,4 +24,5 @@ type BackboneAccessLog struct {
 	Class       string
 	Reason      string
 	RequestID   string
+	GrantID     pgtype.UUID
 }

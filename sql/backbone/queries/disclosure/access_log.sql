@@ -1,9 +1,9 @@
 -- The record of reads.
 
 -- name: InsertAccesses :exec
-INSERT INTO backbone.access_log (partition_id, id, person_id, principal_id, kind, operation, legal_entity, subject_id, class, value_count, reason, request_id)
+INSERT INTO backbone.access_log (partition_id, id, person_id, principal_id, kind, operation, legal_entity, subject_id, class, value_count, reason, request_id, grant_id)
 SELECT @partition_id::int, unnest(@ids::uuid[]), unnest(@person_ids::text[]), unnest(@principal_ids::text[]), unnest(@kinds::text[]), unnest(@operations::text[]),
-    unnest(@legal_entities::text[]), unnest(@subject_ids::text[]), unnest(@classes::text[]), unnest(@value_counts::int[]), unnest(@reasons::text[]), unnest(@request_ids::text[]);
+    unnest(@legal_entities::text[]), unnest(@subject_ids::text[]), unnest(@classes::text[]), unnest(@value_counts::int[]), unnest(@reasons::text[]), unnest(@request_ids::text[]), unnest(@grant_ids::uuid[]);
 
 -- name: SearchAccesses :many
 SELECT a.*

@@ -1,0 +1,244 @@
+// Package blindindex finds persons by name, e-mail address or telephone number, although these
+// are sealed: by keyed hashes of their normalized terms.
+//
+// An Index reads the logs in the background, opens the values of searchable members, and stores their
+// hashes. It answers searches with the ids of persons and the places of the values, never with
+// values. The erasure of a person deletes their hashes, and a new index cannot have them: their
+// values do not open.
+package blindindex
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/sharing"
+	"github.com/erpbackbone/backbone/domain/blindindex"
+	"github.com/erpbackbone/backbone/domain/disclosure"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Log reads the logs: ports.EventReader and ports.HeadReader.
+type Log interface {
+	Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error)
+	PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error)
+}
+
+// Changes tells when a log has grown: subscriptions.HeadWatcher.
+type Changes interface {
+	Heads() (map[event.PartitionID]ports.Head, <-chan struct{})
+}
+
+// Types lists the registered event types: ports.EventTypes.
+type Types interface {
+	EventTypes(ctx context.Context, tenantID string) (types []eventtype.Registration, generation int64, err error)
+	EventTypeGenerations(ctx context.Context) (map[string]int64, error)
+}
+
+// Secrets derives the keys of the hashes: vault.Vault.
+type Secrets interface {
+	Derive(ctx context.Context, tenantID, purpose, label string) (shredding.Secret, error)
+}
+
+// Accesses records searches: disclosure.Service.
+type Accesses interface {
+	Record(ctx context.Context, p ports.Principal, why disclosure.Purpose, accesses ...disclosure.Access) error
+}
+
+// Cursors signs the cursors of lists: query.CursorSealer.
+type Cursors interface {
+	SealText(tenantID string, digest []byte, text string) string
+	OpenText(cursor, tenantID string, digest []byte) (string, error)
+}
+
+// Config is what an Index needs; all of it is required.
+type Config struct {
+	Store     ports.BlindIndex
+	Log       Log
+	Changes   Changes
+	Entities  ports.LegalEntities
+	Types     Types
+	Manifests module.Manifests
+	Opener    module.Opener
+	Secrets   Secrets
+	Accesses  Accesses
+	Cursors   Cursors
+	Leases    ports.Leases
+	Node      string // unique among the nodes
+	Clock     ports.Clock
+	Logger    *slog.Logger
+	Limits    Limits
+}
+
+// Limits bound an Index; all are required.
+type Limits struct {
+	Interval time.Duration // between two looks at logs that grow
+	Renew    time.Duration // of the lease under which one node reads the logs
+	Batch    int           // events that are read at once
+	Bytes    int           // of their payloads, unless a single event has more
+}
+
+// Index builds the index and searches it.
+type Index struct {
+	Config
+	member *sharing.Member
+
+	mu    sync.Mutex
+	types map[string]searchedTypes // by tenant; "" are the built-in types
+}
+
+// searchedTypes are the types of a registry with searchable values.
+type searchedTypes struct {
+	generation int64
+	names      []string
+}
+
+// New makes an Index.
+func New(c Config) (*Index, error) {
+	x := &Index{Config: c, types: map[string]searchedTypes{}}
+	x.member = sharing.New(sharing.Config{Leases: c.Leases, Work: "blind-index", Holder: c.Node, TTL: 3 * c.Limits.Renew, Now: c.Clock.Now, Logger: c.Logger})
+	return x, fault.RequirePositive("blindindex.Limits", c.Limits)
+}
+
+// work is the resource of the lease. It only saves work: the position of each log lets one node through.
+var work = ports.LeaseResource{Name: "blind-index"}
+
+// Run reads the logs as they grow until ctx ends, on one of the nodes.
+func (x *Index) Run(ctx context.Context) {
+	renew := time.NewTicker(x.Limits.Renew)
+	defer renew.Stop()
+	due := true
+	for {
+		_, changed := x.Changes.Heads()
+		err := error(nil)
+		if due {
+			_, err = x.member.Renew(ctx, []ports.LeaseResource{work}, nil)
+		}
+		if _, _, held := x.member.Lease(work); err == nil && held {
+			err = x.RunOnce(ctx)
+		}
+		if err != nil && ctx.Err() == nil {
+			x.Logger.WarnContext(ctx, "the index of personal data could not be moved on; it will be tried again", "code", fault.CodeOf(err))
+		}
+		due = false
+		select {
+		case <-ctx.Done():
+			x.member.Leave(ctx)
+			return
+		case <-changed:
+			_ = ports.Sleep(ctx, x.Limits.Interval) // ends early only with ctx, which the next round sees
+		case <-renew.C:
+			due = true
+		}
+	}
+}
+
+// RunOnce reads all logs to their heads. A log that fails does not stop the others.
+func (x *Index) RunOnce(ctx context.Context) error {
+	heads, err := x.Log.PartitionHeads(ctx)
+	if err != nil {
+		return err
+	}
+	positions, err := x.Store.BlindIndexPositions(ctx)
+	if err != nil {
+		return err
+	}
+	logs, err := x.Entities.LegalEntities(ctx, "")
+	if err != nil {
+		return err
+	}
+	administrative, err := x.Entities.AdministrativeLogs(ctx, "")
+	if err != nil {
+		return err
+	}
+	var failed error
+	for _, log := range append(logs, administrative...) {
+		err := x.follow(ctx, log, positions[log.Partition], heads[log.Partition].Sequence)
+		if err != nil && fault.CodeOf(err) != blindindex.CodeMoved { // another node has read on
+			failed = err
+		}
+	}
+	return failed
+}
+
+// follow reads a log from a position to its head.
+func (x *Index) follow(ctx context.Context, log ports.LegalEntity, at ports.BlindIndexPosition, head event.Sequence) error {
+	key, err := x.hash(ctx, log.TenantID, "key", blindindex.Rules)
+	if err != nil {
+		return err
+	}
+	if at.Revision == 0 || at.Key != key {
+		if at, err = x.Store.BeginBlindIndex(ctx, log.Partition, at, key); err != nil {
+			return err
+		}
+	}
+	if at.Sequence >= head {
+		return nil
+	}
+	types, err := x.searched(ctx, log.TenantID)
+	if err != nil {
+		return err
+	}
+	for at.Sequence < head && ctx.Err() == nil {
+		var found []event.Recorded
+		if len(types) > 0 {
+			found, err = x.Log.Events(ctx, ports.EventQuery{Partition: log.Partition, Types: types, After: at.Sequence, Until: head, Limit: x.Limits.Batch, Bytes: x.Limits.Bytes})
+			if err != nil {
+				return err
+			}
+		}
+		through := head
+		if len(found) > 0 {
+			through = found[len(found)-1].Sequence
+		}
+		entries, err := x.entries(ctx, log, found)
+		if err != nil {
+			return err
+		}
+		if at, err = x.Store.AdvanceBlindIndex(ctx, log.Partition, at, through, entries); err != nil {
+			return err
+		}
+	}
+	return ctx.Err()
+}
+
+// searched lists the types with searchable values that may be in the logs of a tenant. It is asked after
+// the heads were read, so it knows the type of each event up to them.
+func (x *Index) searched(ctx context.Context, tenantID string) ([]string, error) {
+	generations, err := x.Types.EventTypeGenerations(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var names []string
+	for _, registry := range []string{"", tenantID} {
+		x.mu.Lock()
+		known, isKnown := x.types[registry]
+		x.mu.Unlock()
+		if !isKnown || known.generation != generations[registry] {
+			types, _, err := x.Types.EventTypes(ctx, registry)
+			if err != nil {
+				return nil, err
+			}
+			known = searchedTypes{generation: generations[registry]}
+			for i := range types {
+				if slices.ContainsFunc(types[i].PIIFields, func(f eventtype.PIIField) bool { return blindindex.IsSearched(shredding.Class(f.Class)) }) {
+					known.names = append(known.names, types[i].Type)
+				}
+			}
+			slices.Sort(known.names)
+			known.names = slices.Compact(known.names)
+			x.mu.Lock()
+			x.types[registry] = known
+			x.mu.Unlock()
+		}
+		names = append(names, known.names...)
+	}
+	return names, nil
+}

@@ -1,0 +1,167 @@
+package blindindex
+
+import (
+	"context"
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/json"
+	"strings"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/blindindex"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// secretPurpose names the tenants' secrets of the index.
+const secretPurpose = "blind-index"
+
+// hash returns the hash of a term of a kind, under the tenant's key of the kind.
+func (x *Index) hash(ctx context.Context, tenantID, kind, term string) (out blindindex.Hash, err error) {
+	secret, err := x.Secrets.Derive(ctx, tenantID, secretPurpose, kind)
+	if err != nil {
+		return out, err
+	}
+	defer secret.Zero()
+	return out, secret.Use(func(key []byte) error {
+		mac := hmac.New(sha256.New, key)
+		mac.Write([]byte(term))
+		copy(out[:], mac.Sum(nil))
+		return nil
+	})
+}
+
+// dataPointer is where the data of an event are in its payload.
+const dataPointer = "/data"
+
+// sealedEvent is an event with its searchable values, sealed.
+type sealedEvent struct {
+	event  *event.Recorded
+	values []sealedValue
+	opened module.SealedDocument // a JSON array of the values
+}
+
+type sealedValue struct {
+	subject  shredding.Subject
+	keyClass shredding.KeyClass
+	class    shredding.Class
+	pointer  string // in the data
+}
+
+// entries computes what the index has of events. A value that cannot be opened, which
+// verification finds, is left out; an erased one too.
+func (x *Index) entries(ctx context.Context, log ports.LegalEntity, events []event.Recorded) ([]blindindex.Entry, error) {
+	var sealed []sealedEvent
+	for i := range events {
+		s, err := x.findSealed(ctx, &events[i])
+		if err != nil {
+			return nil, err
+		}
+		if len(s.values) > 0 {
+			sealed = append(sealed, s)
+		}
+	}
+	if err := x.open(ctx, sealed); err != nil {
+		return nil, err
+	}
+	known := map[blindindex.Entry]bool{}
+	var entries []blindindex.Entry
+	for _, s := range sealed {
+		var opened []json.RawMessage
+		if s.opened.Document == nil {
+			continue
+		}
+		if err := json.Unmarshal(s.opened.Document, &opened); err != nil || len(opened) != len(s.values) {
+			return nil, fault.New(fault.Internal, "blind_index.open_failed", "the opened values are not those that were sealed; report this defect")
+		}
+		for i, v := range s.values {
+			for _, found := range blindindex.Values(v.pointer, opened[i]) {
+				for _, term := range blindindex.Terms(found.Kind, found.Text) {
+					hash, err := x.hash(ctx, log.TenantID, found.Kind.String(), term)
+					if err != nil {
+						return nil, err
+					}
+					e := blindindex.Entry{
+						Partition: log.Partition, Kind: found.Kind, Hash: hash, Subject: v.subject, KeyClass: v.keyClass, Class: v.class, Type: s.event.Type, Path: found.Path,
+					}
+					if !known[e] {
+						known[e] = true
+						entries = append(entries, e)
+					}
+				}
+			}
+		}
+	}
+	return entries, nil
+}
+
+// findSealed lists the sealed values of an event that may hold what is searched for.
+func (x *Index) findSealed(ctx context.Context, e *event.Recorded) (out sealedEvent, err error) {
+	if !shredding.HasSealed(e.Payload) {
+		return out, nil
+	}
+	all, err := shredding.FindSealed(e.Payload)
+	if err != nil {
+		return out, err
+	}
+	at := shredding.Location{Partition: e.Partition, Kind: shredding.KindEvent, Record: e.ID, Type: e.Type, SchemaVersion: e.SchemaVersion}
+	manifest, err := x.Manifests.Manifest(ctx, at)
+	if err != nil {
+		return out, err
+	}
+	out.event = e
+	document := []byte{'['}
+	for _, s := range all {
+		class, known := manifest.ClassAt(s.Pointer, dataPointer)
+		header, err := s.Envelope.Header()
+		if err != nil {
+			return out, err
+		}
+		if !known || !blindindex.IsSearched(class) {
+			continue
+		}
+		if len(out.values) > 0 {
+			document = append(document, ',')
+		}
+		out.values = append(out.values, sealedValue{subject: s.Subject, keyClass: header.Class, class: class, pointer: strings.TrimPrefix(s.Pointer, dataPointer)})
+		s.SetOrigin(at)
+		document = s.Append(document)
+	}
+	out.opened = module.SealedDocument{At: at, Document: append(document, ']')}
+	return out, nil
+}
+
+// open opens the values of all events together, so that each key is fetched once. If one of them
+// cannot be opened it opens the events one by one and leaves out those that fail.
+func (x *Index) open(ctx context.Context, sealed []sealedEvent) error {
+	if len(sealed) == 0 {
+		return nil
+	}
+	documents := make([]module.SealedDocument, len(sealed))
+	for i := range sealed {
+		documents[i] = sealed[i].opened
+	}
+	err := x.Opener.Open(ctx, documents, module.Planning{})
+	if fault.CodeOf(err) == codeUnsealable {
+		err = nil
+		for i := range documents {
+			one := documents[i : i+1]
+			switch failed := x.Opener.Open(ctx, one, module.Planning{}); {
+			case fault.CodeOf(failed) == codeUnsealable:
+				one[0].Document = nil
+				x.Logger.ErrorContext(ctx, "a sealed value cannot be opened and is not found by searches; verify the log and the key store",
+					"partition", uint32(sealed[i].event.Partition), "sequence", uint64(sealed[i].event.Sequence))
+			case failed != nil:
+				err = failed
+			}
+		}
+	}
+	for i := range documents {
+		sealed[i].opened = documents[i]
+	}
+	return err
+}
+
+const codeUnsealable = "pii.unsealable"

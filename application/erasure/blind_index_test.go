@@ -1,0 +1,262 @@
+package erasure_test
+
+import (
+	"context"
+	"log/slog"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/administration"
+	"github.com/erpbackbone/backbone/application/blindindex"
+	"github.com/erpbackbone/backbone/application/disclosure"
+	"github.com/erpbackbone/backbone/application/erasure"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/query"
+	kinds "github.com/erpbackbone/backbone/domain/blindindex"
+	access "github.com/erpbackbone/backbone/domain/disclosure"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// searches records the accesses of searches.
+type searches struct {
+	recorded []access.Access
+	why      disclosure.Purpose
+	refusal  error
+}
+
+func (s *searches) Record(_ context.Context, _ ports.Principal, why disclosure.Purpose, accesses ...access.Access) error {
+	if s.refusal == nil {
+		s.recorded, s.why = append(s.recorded, accesses...), why
+	}
+	return s.refusal
+}
+
+// indexLog reads the logs of the fixture.
+type indexLog struct {
+	ports.EventReader
+	ports.HeadReader
+}
+
+// newIndex makes the index by which persons of the fixture are found.
+func (b *erasureFixture) newIndex(accesses *searches, change ...func(*blindindex.Config)) *blindindex.Index {
+	c := blindindex.Config{
+		Store: b.store.BlindIndex, Log: indexLog{b.store.Events, b.store.Events}, Entities: b.store.Directory, Types: administration.NewEventTypes(b.store.Registry), Manifests: b.types,
+		Opener: b.opener, Secrets: b.vault, Accesses: accesses, Cursors: query.NewCursorSealer([]byte("key")), Leases: b.store.Leases, Node: "node-1", Clock: b.clock,
+		Logger: slog.New(slog.DiscardHandler), Limits: blindindex.Limits{Interval: time.Millisecond, Renew: time.Second, Batch: 2, Bytes: 1 << 20},
+	}
+	for _, f := range change {
+		f(&c)
+	}
+	return testkit.Must(blindindex.New(c))
+}
+
+var whySearch = disclosure.Purpose{Operation: "searchPersonalData", Reason: "request of the person", RequestID: "request-1"}
+
+func (b *erasureFixture) search(t *testing.T, x *blindindex.Index, kind kinds.Kind, text string) blindindex.Found {
+	t.Helper()
+	found, err := x.Search(t.Context(), officer, whySearch, blindindex.Query{Kind: kind, Text: text, Entities: []ports.LegalEntity{b.de, b.us}, Limit: 10})
+	require.NoError(t, err)
+	return found
+}
+
+func subjects(found blindindex.Found) (out []string) {
+	for _, p := range found.Persons {
+		out = append(out, p.Subject.String())
+	}
+	return out
+}
+
+func TestSearch_FindsPersons(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 3)
+	b.appendEvents(t, b.us, paidType, "E-2", 1)
+	accesses := &searches{}
+	x := b.newIndex(accesses)
+	require.Equal(t, []string{"DEMF", "USMF"}, b.search(t, x, kinds.Email, "mail2@example.org").Behind)
+	require.Equal(t, []access.Access{{Kind: access.PersonalSearch}}, accesses.recorded, "a search that finds no one is recorded too")
+	accesses.recorded = nil
+	require.NoError(t, x.RunOnce(t.Context()))
+
+	found := b.search(t, x, kinds.Email, "MAIL2@Example.org ")
+	require.Equal(t, blindindex.Found{Persons: []blindindex.Person{{
+		Subject: subject, Places: []blindindex.Place{{LegalEntity: "DEMF", Type: contactedType, Path: "$.email", Class: shredding.Contact}},
+	}}}, found)
+	require.Equal(t, []access.Access{{Kind: access.PersonalSearch, Subject: subject, Values: 1}}, accesses.recorded)
+	require.Equal(t, whySearch, accesses.why)
+	require.Equal(t, []string{"employee:E-1", "employee:E-2"}, subjects(b.search(t, x, kinds.Phone, "0049 (30) 000000")))
+	require.Empty(t, b.search(t, x, kinds.Name, "mail2").Persons)
+
+	q := blindindex.Query{Kind: kinds.Email, Text: "mail0@example.org", Entities: []ports.LegalEntity{b.de, b.us}, Limit: 1}
+	page, err := x.Search(t.Context(), officer, whySearch, q)
+	require.NoError(t, err)
+	require.Equal(t, []string{"employee:E-1"}, subjects(page))
+	q.Cursor = page.Next
+	page, err = x.Search(t.Context(), officer, whySearch, q)
+	require.NoError(t, err)
+	require.Equal(t, []string{"employee:E-2"}, subjects(page))
+	require.Empty(t, page.Next)
+	q.Text = "mail1@example.org"
+	_, err = x.Search(t.Context(), officer, whySearch, q)
+	require.Equal(t, "cursor.foreign", fault.CodeOf(err))
+	q.Entities, q.Cursor = []ports.LegalEntity{b.us}, ""
+	page, err = x.Search(t.Context(), officer, whySearch, q)
+	require.NoError(t, err)
+	require.Empty(t, page.Persons, "in another legal entity")
+
+	for _, text := range []string{"", " -- ", string(make([]byte, 501))} {
+		_, err := x.Search(t.Context(), officer, whySearch, blindindex.Query{Kind: kinds.Name, Text: text, Limit: 1})
+		require.Equal(t, "personal_search.text_invalid", fault.CodeOf(err))
+	}
+	accesses.refusal = fault.New(fault.Unavailable, "store.unavailable", "the database does not answer; try again")
+	_, err = x.Search(t.Context(), officer, whySearch, q)
+	require.ErrorIs(t, err, accesses.refusal, "what cannot be recorded is not answered")
+}
+
+func TestErasure_ForgetsWhatThePersonIsFoundBy(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	b.config.Index = b.store.BlindIndex
+	b.appendEvents(t, b.de, contactedType, "E-1", 2)
+	b.appendEvents(t, b.us, contactedType, "E-2", 1)
+	x := b.newIndex(&searches{})
+	require.NoError(t, x.RunOnce(t.Context()))
+	require.Len(t, b.search(t, x, kinds.Email, "mail1@example.org").Persons, 1)
+
+	s := b.createApprovedRequest(t)
+	b.runNewWorker(t)
+	require.Equal(t, "evicted", b.getStatus(t, s.ID).State, "the index has not read the announcement")
+	b.clock.Advance(2 * time.Minute)
+	require.NoError(t, x.RunOnce(t.Context()))
+	b.runNewWorker(t)
+	require.Equal(t, "completed", b.getStatus(t, s.ID).State)
+	c, _ := b.readCertificate(t, s.ID)
+	require.Zero(t, *c.Verification.Index)
+	require.Contains(t, c.Summary(), "0 entries left in the index")
+	require.Empty(t, b.search(t, x, kinds.Email, "mail1@example.org").Persons)
+	require.Equal(t, []string{"employee:E-2"}, subjects(b.search(t, x, kinds.Email, "mail0@example.org")))
+
+	// An index that is built again, as after a restore, does not have the person.
+	require.NoError(t, b.store.BlindIndex.ClearBlindIndex(t.Context()))
+	require.NoError(t, x.RunOnce(t.Context()))
+	require.Equal(t, []string{"employee:E-2"}, subjects(b.search(t, x, kinds.Email, "mail0@example.org")))
+}
+
+// TestErasure_KeepsIndexOfRetainedClass: values of a class that is kept are still found.
+func TestErasure_KeepsIndexOfRetainedClass(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	b.config.Index = b.store.BlindIndex
+	b.appendEvents(t, b.de, contactedType, "E-1", 2)
+	b.appendEvents(t, b.de, paidType, "E-1", 1)
+	x := b.newIndex(&searches{})
+	s := b.createApprovedRequest(t)
+	require.NoError(t, x.RunOnce(t.Context()))
+	b.runNewWorker(t)
+	b.clock.Advance(2 * time.Minute)
+	require.NoError(t, x.RunOnce(t.Context()))
+	b.runNewWorker(t)
+	require.Equal(t, "completed", b.getStatus(t, s.ID).State)
+	require.Empty(t, b.search(t, x, kinds.Email, "mail1@example.org").Persons)
+	found := b.search(t, x, kinds.Email, "mail0@example.org")
+	require.Len(t, found.Persons, 1)
+	require.Equal(t, []blindindex.Place{{LegalEntity: "DEMF", Type: paidType, Path: "$.email", Class: shredding.Contact}}, found.Persons[0].Places)
+}
+
+// TestVerification_ForgetsIndexOfLateEvents: entries that came after the person was forgotten are
+// deleted before the certificate says that there are none.
+func TestVerification_ForgetsIndexOfLateEvents(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	b.config.Index = b.store.BlindIndex
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
+	x := b.newIndex(&searches{})
+	s := b.createApprovedRequest(t)
+	b.runWorkerUntil(t, shredding.ErasureEvicted)
+	require.NoError(t, x.RunOnce(t.Context()))
+	b.runWorkerUntil(t, shredding.ErasureRebuilt)
+	at := testkit.Must(b.store.BlindIndex.BlindIndexPositions(t.Context()))[b.de.Partition]
+	_, err := b.store.BlindIndex.AdvanceBlindIndex(t.Context(), b.de.Partition, at, at.Sequence, []kinds.Entry{{Partition: b.de.Partition, Kind: kinds.Email, Subject: subject}})
+	require.NoError(t, err)
+	b.runNewWorker(t)
+	require.Equal(t, "completed", b.getStatus(t, s.ID).State)
+	n, err := b.store.BlindIndex.CountBlindIndex(t.Context(), b.de.Partition, subject, shredding.KeyClasses())
+	require.NoError(t, err)
+	require.Zero(t, n)
+}
+
+// unsealableOpener cannot open values of an event.
+type unsealableOpener struct {
+	module.Opener
+	record event.ID
+}
+
+func (o unsealableOpener) Open(ctx context.Context, documents []module.SealedDocument, r module.Reader) error {
+	if slices.ContainsFunc(documents, func(d module.SealedDocument) bool { return d.At.Record == o.record }) {
+		return fault.New(fault.Internal, "pii.unsealable", "this sealed value cannot be opened")
+	}
+	return o.Opener.Open(ctx, documents, r)
+}
+
+func TestIndex_LeavesOutWhatCannotBeOpened(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 3)
+	second := testkit.Must(b.store.Events.Events(t.Context(), ports.EventQuery{Partition: b.de.Partition, Limit: 10}))[1]
+	x := b.newIndex(&searches{}, func(c *blindindex.Config) { c.Opener = unsealableOpener{b.opener, second.ID} })
+	require.NoError(t, x.RunOnce(t.Context()))
+	require.Empty(t, b.search(t, x, kinds.Email, "mail1@example.org").Persons)
+	for _, text := range []string{"mail0@example.org", "mail2@example.org"} {
+		require.Len(t, b.search(t, x, kinds.Email, text).Persons, 1)
+	}
+}
+
+// staleStore answers positions that another node has moved since.
+type staleStore struct {
+	ports.BlindIndex
+	moved func()
+}
+
+func (s staleStore) BlindIndexPositions(ctx context.Context) (map[event.PartitionID]ports.BlindIndexPosition, error) {
+	defer s.moved()
+	return s.BlindIndex.BlindIndexPositions(ctx)
+}
+
+func TestIndex_Race(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 3)
+	other := b.newIndex(&searches{})
+	x := b.newIndex(&searches{}, func(c *blindindex.Config) {
+		c.Store = staleStore{b.store.BlindIndex, func() { require.NoError(t, other.RunOnce(context.Background())) }}
+	})
+	require.NoError(t, x.RunOnce(t.Context()), "another node was first")
+	require.Len(t, b.search(t, other, kinds.Email, "mail2@example.org").Persons, 1)
+}
+
+// TestIndex_BeginsAgainWithAnotherSecret: hashes under a secret that was lost find no one.
+func TestIndex_BeginsAgainWithAnotherSecret(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
+	require.NoError(t, b.newIndex(&searches{}).RunOnce(t.Context()))
+	x := b.newIndex(&searches{}, func(c *blindindex.Config) { c.Secrets = otherSecrets{} })
+	require.Empty(t, b.search(t, x, kinds.Email, "mail0@example.org").Persons)
+	require.NoError(t, x.RunOnce(t.Context()))
+	require.Len(t, b.search(t, x, kinds.Email, "mail0@example.org").Persons, 1)
+}
+
+type otherSecrets struct{}
+
+func (otherSecrets) Derive(_ context.Context, tenantID, purpose, label string) (shredding.Secret, error) {
+	return shredding.NewSecret([]byte(tenantID + purpose + label)), nil
+}
+
+var _ erasure.Index = ports.BlindIndex(nil)
