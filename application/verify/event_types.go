@@ -128,15 +128,23 @@ func (t *eventTypes) compare(ctx context.Context, c *chain, store Store) error {
 	for _, of := range gone {
 		c.add(RegistrationMismatch, t.listed[of], fmt.Sprintf("the built-in type %s version %d was listed and is not there", of.name, of.version))
 	}
-	return compareShared(ctx, c, store, shared.Versions)
+	return compareShared(ctx, c, store, &shared)
 }
 
 // compareShared finds names of built-in types that tenants may take, which they could once no release
-// has the type any more.
-func compareShared(ctx context.Context, c *chain, store Store, builtIn []ports.StoredVersion) error {
-	names := make([]string, len(builtIn))
-	for i := range builtIn {
-		names[i] = builtIn[i].Type
+// has the type any more. Versions that an earlier release moved to tenants are none of them.
+func compareShared(ctx context.Context, c *chain, store Store, shared *ports.RegistryRecord) error {
+	moved := map[registryVersion]bool{}
+	for _, change := range shared.Changes {
+		if change.Action == eventtype.ActionMoved {
+			moved[registryVersion{change.Type, change.SchemaVersion}] = true
+		}
+	}
+	var names []string
+	for _, v := range shared.Versions {
+		if !moved[registryVersion{v.Type, v.SchemaVersion}] {
+			names = append(names, v.Type)
+		}
 	}
 	slices.Sort(names)
 	names = slices.Compact(names)
