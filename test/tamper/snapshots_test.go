@@ -131,9 +131,11 @@ func (i *installation) answerPlan() string {
 	return answer
 }
 
-// takeSnapshot takes a snapshot of the tenant's own projection.
+// takeSnapshot takes a snapshot of the tenant's own projection, whose active version has read as
+// much as the one that was rebuilt.
 func (i *installation) takeSnapshot() {
 	i.t.Helper()
+	testkit.Eventually(i.t, time.Minute, func() bool { return i.comparesEqual(spend) })
 	i.call("operator", http.MethodPost, "/api/admin/projections/"+spend+"/snapshot", object{"legal_entity": i.entity.Code}, nil)
 	testkit.Eventually(i.t, time.Minute, func() bool {
 		var saved int
