@@ -81,7 +81,6 @@ func outOfReach() []string {
 		"documents, reports and exports that were taken out of this system",
 		"systems that received events or answers while the data were readable",
 		"what persons noted down or printed",
-		"display names of users in the directory of principals",
 		"rows of projections that the tenant defined itself: what they hold sealed stays sealed, and reads [REDACTED]",
 	}
 }

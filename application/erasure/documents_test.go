@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -120,6 +121,27 @@ func TestVerifyCertificate_DocumentsOfVersionOne(t *testing.T) {
 	require.Equal(t, r.RequestID, c.RequestID)
 	require.Equal(t, fmt.Sprintf("%x", sha256Of(note)), c.Receipt.SHA256)
 	require.Equal(t, "partial", c.Outcome)
+}
+
+// TestCertificate_ListsWhatTheDocumentsSayIsOutOfReach compares a certificate with the page that explains it.
+func TestCertificate_ListsWhatTheDocumentsSayIsOutOfReach(t *testing.T) {
+	t.Parallel()
+	page, err := os.ReadFile("../../docs/erasure-promises.md")
+	require.NoError(t, err)
+	_, list, found := strings.Cut(string(page), "as the certificate says:\n\n")
+	require.True(t, found)
+	list, _, _ = strings.Cut(list, "\n\n")
+	list = regexp.MustCompile(`\[([^\]]+)\]\([^)]*\)|`+"`([^`]*)`").ReplaceAllString(list, "$1$2") // links and code
+	var want []string
+	for line := range strings.SplitSeq(list, "\n") {
+		want = append(want, strings.TrimRight(strings.TrimPrefix(line, "- "), ";."))
+	}
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
+	s := b.createApprovedRequest(t)
+	b.runNewWorker(t)
+	certificate, _ := b.readCertificate(t, s.ID)
+	require.Equal(t, want, certificate.OutOfReach)
 }
 
 // FuzzParseReceipt holds the parser to its promise: no panic, one fault, and one text for a receipt.

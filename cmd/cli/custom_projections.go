@@ -293,7 +293,7 @@ func projectionRowsCommand() *cobra.Command {
 		Example: "  backbone projections rows machines-serviced --legal-entity USMF\n  backbone projections rows machines-serviced --legal-entity USMF --prefix M- --json",
 	}
 	f := cmd.Flags()
-	legalEntityFlag(cmd, &query.LegalEntity, "in this legal entity (environment BACKBONE_LEGAL_ENTITY)")
+	legalEntityFlag(cmd, &query.LegalEntity, "in this legal entity (required; environment BACKBONE_LEGAL_ENTITY)")
 	f.StringVar(&query.Key, "key", "", "only this row")
 	f.StringVar(&query.Prefix, "prefix", "", "only rows whose keys begin so")
 	f.StringVar(&query.MinSequence, "min-sequence", "", "wait until the projection has got there")

@@ -25,7 +25,7 @@ func entityCommand() *cobra.Command {
 		Args: cobra.ExactArgs(2),
 	}
 	f := cmd.Flags()
-	legalEntityFlag(cmd, &query.LegalEntity, "legal entity of the events (environment BACKBONE_LEGAL_ENTITY)")
+	legalEntityFlag(cmd, &query.LegalEntity, "legal entity of the events (required; environment BACKBONE_LEGAL_ENTITY)")
 	f.StringVar(&query.AsOf, "as-of", "", "only events that take effect on this day or before, such as 2026-03-31")
 	f.StringVar(&query.KnownAt, "known-at", "", "only events recorded then: an RFC 3339 time or seq:<n>")
 	f.StringVar(&query.AccessReason, "reason", "", "why personal data is read, for the access log (environment BACKBONE_ACCESS_REASON)")

@@ -101,6 +101,18 @@ func backboneCommands(line string) (out [][]string) {
 	return out
 }
 
+// exampleCommands are the command lines of this program that a command shows as examples.
+func exampleCommands(c *cobra.Command) (out [][]string) {
+	for line := range strings.Lines(continued.ReplaceAllString(c.Example, " ")) {
+		line = strings.TrimSpace(line)
+		if at := remark.FindStringIndex(line); at != nil {
+			line = line[:at[0]+1]
+		}
+		out = append(out, backboneCommands(line)...)
+	}
+	return out
+}
+
 // TestExamples holds the examples of --help against the commands.
 func TestExamples(t *testing.T) {
 	var walk func(c *cobra.Command)
@@ -113,17 +125,11 @@ func TestExamples(t *testing.T) {
 		}
 		assert.NotEmpty(t, c.Short, c.CommandPath())
 		found := c.Example == ""
-		for line := range strings.Lines(continued.ReplaceAllString(c.Example, " ")) {
-			line = strings.TrimSpace(line)
-			if at := remark.FindStringIndex(line); at != nil {
-				line = line[:at[0]+1]
-			}
-			for _, words := range backboneCommands(line) {
-				assert.NoError(t, parses(words), "the example of %s: %s", c.CommandPath(), line)
-				cmd, _, err := newRoot(modules.BuiltIn()).Find(words)
-				assert.NoError(t, err)
-				found = found || c.Parent() == nil || strings.HasPrefix(cmd.CommandPath()+" ", c.CommandPath()+" ")
-			}
+		for _, words := range exampleCommands(c) {
+			assert.NoError(t, parses(words), "the example of %s: %q", c.CommandPath(), words)
+			cmd, _, err := newRoot(modules.BuiltIn()).Find(words)
+			assert.NoError(t, err)
+			found = found || c.Parent() == nil || strings.HasPrefix(cmd.CommandPath()+" ", c.CommandPath()+" ")
 		}
 		assert.True(t, found, "no example of %s shows it", c.CommandPath())
 	}

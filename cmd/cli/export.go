@@ -20,7 +20,7 @@ import (
 var exportFilters = []struct{ flag, parameter, usage string }{
 	{"stream-type", "stream_type", "what the events are gathered by: entity, scope, type, correlation, actor, tag or dimension"},
 	{"stream-id", "stream_id", "vendor:V-1042, an event type, a tag, department:OPS, …; with scope the legal entity by default"},
-	{"legal-entity", "legal_entity", "code of the legal entity (environment BACKBONE_LEGAL_ENTITY)"},
+	{"legal-entity", "legal_entity", "code of the legal entity (environment BACKBONE_LEGAL_ENTITY); required, but with --stream-type correlation (default: all that you may see)"},
 	{"event-types", "event_types", "only these types, separated by commas"},
 	{"modules", "modules", "only types of these modules, separated by commas"},
 	{"division", "division", "only events of this division"},
@@ -41,9 +41,9 @@ var exportFilters = []struct{ flag, parameter, usage string }{
 	{"path", "path", "where in the data to look, such as $.lines[*].account; with --operator and --value"},
 	{"operator", "operator", "eq, ne, gt, ge, lt, le, contains or exists"},
 	{"value", "value", `a number, true, false, null or a text; '"6000"' in quotes is a text that looks like a number`},
-	{"include-data", "include_data", "false leaves data, dimensions and entities out"},
+	{"include-data", "include_data", "false leaves data, dimensions and entities out (default true)"},
 	{"raw", "raw", "events as they are stored, not in the newest version of their type"},
-	{"direction", "direction", "forward or backward"},
+	{"direction", "direction", "forward or backward (default forward)"},
 	{"limit", "limit", "export at most so many events"},
 }
 

@@ -68,6 +68,9 @@ func enrollCommand(modules []plugin.Module) *cobra.Command {
 			"A new principal may see all legal entities unless --legal-entity names some. A principal with\n" +
 			"some legal entities keeps them until others are named, or --all-legal-entities is given. A\n" +
 			"person never becomes a service, nor a service a person.\n\n" +
+			"A person's name is stored sealed, shown to auditors alone, and erased with the person. It needs the key\n" +
+			"service that nodes use, in the same configuration (kms, erasure.export_directory, database.eraser_dsn).\n" +
+			"Without --name no key service is needed, and a name from before stays.\n\n" +
 			"A service sees and writes what its modules own: their events, streams, intents and reports. It\n" +
 			"may also read the event types that --contracted-type names, and reads personal data in clear of\n" +
 			"the classes that --pii-class names (" + joinTexts(shredding.Classes()) + "),\n" +
@@ -76,6 +79,7 @@ func enrollCommand(modules []plugin.Module) *cobra.Command {
 			"unchecked (passed on as received, the default), checked (checked against rules by the service),\n" +
 			"official (from a source of record, such as a bank).",
 		Example: "  backbone enroll --tenant acme --person p-0002 --role ap_clerk --legal-entity USMF\n" +
+			"  backbone enroll --config /etc/backbone.yaml --tenant acme --person p-0003 --role controller --name \"Anna Meyer\"\n" +
 			"  backbone enroll --tenant acme --person s-invoices --role importer --service --responsible p-0002 --module ap\n" +
 			"  backbone enroll --tenant acme --person s-hr --role module --service --responsible p-0002 --module hr --pii-class contact\n" +
 			"  backbone enroll --tenant acme --person p-0002 --renew\n" +
@@ -103,6 +107,7 @@ func enrollCommand(modules []plugin.Module) *cobra.Command {
 	f.StringVar(&path, "config", "", configHelp)
 	f.StringVar(&o.Tenant, "tenant", "", "id of the tenant (required)")
 	f.StringVar(&o.Person, "person", "", "pseudonymous id of the person or service (required)")
+	f.StringVar(&o.Name, "name", "", "name of the person, at most 200 bytes, stored sealed")
 	f.StringSliceVar(&o.Roles, "role", nil, "role; may be given several times (required but for --renew)")
 	f.StringSliceVar(&o.LegalEntities, "legal-entity", nil, "only these legal entities (default: all of the tenant, or as before)")
 	f.BoolVar(&o.Everywhere, "all-legal-entities", false, "all legal entities of the tenant, also for a principal that had some only")
@@ -315,6 +320,7 @@ type enrollOptions struct {
 	Modules       []plugin.Module
 	Tenant        string
 	Person        string
+	Name          string // sealed, which needs the key service; "": none, or as before
 	Roles         []string
 	LegalEntities []string // empty: all for a new principal, unchanged for a known one
 	Everywhere    bool     // all legal entities, for a known principal too
@@ -333,11 +339,17 @@ type enrollOptions struct {
 
 // enrollPrincipal enrolls a further principal, or renews the access of one, and returns the
 // access token, which is not stored.
+//
+// Faults: config.dsn_missing, those of tenancy.Service.Admit, and with a name those of wire.OpenWithKeys.
 func enrollPrincipal(ctx context.Context, config configs.Config, o enrollOptions) (token string, renewed bool, err error) {
 	if config.Database.DSN == "" {
 		return "", false, fault.New(fault.Invalid, "config.dsn_missing", "no database; set database.dsn or BACKBONE_DATABASE_DSN")
 	}
-	app, err := wire.Open(ctx, config, wire.Options{Modules: o.Modules})
+	open := wire.Open
+	if o.Name != "" {
+		open = wire.OpenWithKeys
+	}
+	app, err := open(ctx, config, wire.Options{Modules: o.Modules})
 	if err != nil {
 		return "", false, err
 	}
@@ -348,7 +360,7 @@ func enrollPrincipal(ctx context.Context, config configs.Config, o enrollOptions
 	}
 	_, token, renewed, err = app.Tenancy.Admit(ctx, nil, tenancy.Application{
 		Principal: ports.Principal{
-			TenantID: o.Tenant, PersonID: o.Person, ActorType: kind, Roles: o.Roles, LegalEntities: o.LegalEntities,
+			TenantID: o.Tenant, PersonID: o.Person, Name: o.Name, ActorType: kind, Roles: o.Roles, LegalEntities: o.LegalEntities,
 			Binding: ports.Binding{
 				ResponsiblePerson: o.Responsible, Modules: o.BoundTo, ContractedTypes: o.ContractedTypes, PIIClasses: convertAll[shredding.Class](o.PIIClasses), TrustLevel: ports.TrustLevel(o.TrustLevel),
 			},

@@ -285,7 +285,7 @@ func switchCommand(name string, show func(*client.Client, context.Context, strin
 		Use: name + " PROJECTION", Short: short, Long: long, Args: cobra.ExactArgs(1),
 		Example: "  backbone projections " + name + " gl.ledger\n  backbone projections " + name + " gl.ledger --legal-entity USMF",
 	}
-	cmd.Flags().StringVar(&legalEntity, "legal-entity", "", "only this one, of which a version of its own was built")
+	cmd.Flags().StringVar(&legalEntity, "legal-entity", "", "only this one, of which a version of its own was built (default: the version of all)")
 	cmd.Flags().BoolVar(&force, "force", false, "even if that version lacks events; readers may go back in time")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
 		return s.rebuild(show(s.Client, ctx, args[0], client.ProjectionSwitchCommand{LegalEntity: legalEntity, Force: force}, s.keep()))
@@ -299,7 +299,7 @@ func removeCommand(name string, retained bool, short string) *cobra.Command {
 		Use: name + " PROJECTION", Short: short, Args: cobra.ExactArgs(1), Long: "Its rows are removed in the background.",
 		Example: "  backbone projections " + name + " gl.ledger",
 	}
-	cmd.Flags().StringVar(&legalEntity, "legal-entity", "", "the version, or the snapshot, of this one alone")
+	cmd.Flags().StringVar(&legalEntity, "legal-entity", "", "the version, or the snapshot, of this one alone (default: that of all)")
 	if retained {
 		cmd.Example += "\n  backbone projections " + name + " gl.ledger --snapshot 4"
 		cmd.Flags().IntVar(&snapshot, "snapshot", 0, "remove this snapshot instead")
@@ -397,7 +397,7 @@ func compareCommand() *cobra.Command {
 		Long:    "Each legal entity is compared at one event. Rows are named by their key; no values are shown.",
 		Example: "  backbone projections compare gl.ledger\n  backbone projections compare gl.ledger --examples 100 --json",
 	}
-	cmd.Flags().StringVar(&legalEntity, "legal-entity", "", "compare what was built for this one alone")
+	cmd.Flags().StringVar(&legalEntity, "legal-entity", "", "compare what was built for this one alone (default: what was built for all)")
 	cmd.Flags().IntVar(&examples, "examples", 10, "name so many rows of each table and legal entity that differ")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
 		return s.comparison(s.CompareProjection(ctx, args[0], client.ProjectionComparisonCommand{LegalEntity: legalEntity, Examples: examples}, s.keep()))

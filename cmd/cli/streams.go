@@ -38,7 +38,7 @@ type streamOptions struct {
 func streamFlags(cmd *cobra.Command, changes bool) *streamOptions {
 	var o streamOptions
 	f := cmd.Flags()
-	legalEntityFlag(cmd, &o.legalEntity, "legal entity of the stream (environment BACKBONE_LEGAL_ENTITY)")
+	legalEntityFlag(cmd, &o.legalEntity, "legal entity of the stream (required; environment BACKBONE_LEGAL_ENTITY)")
 	if changes {
 		f.StringVar(&o.expectedVersion, "expected-version", "", "only if the stream has this version (default: any)")
 		f.StringVar(&o.reason, "reason", "", "why, kept in the event; no personal data")

@@ -290,7 +290,7 @@ func settleParkedCommand(verb, short, outcome string, settle func(*client.Client
 	f := cmd.Flags()
 	f.BoolVar(&body.All, "all", false, "all of them, step by step")
 	f.StringVar(&body.Code, "code", "", "with --all, only those with this code")
-	f.StringVar(&body.LegalEntity, "legal-entity", "", "only those of this legal entity")
+	f.StringVar(&body.LegalEntity, "legal-entity", "", "only those of this legal entity (default: of all)")
 	f.StringVar(&body.Reason, "reason", "", "why; no personal data")
 	f.IntVar(&step, "step", 100, "messages of one step, 1 to 1000")
 	if verb == "discard" {

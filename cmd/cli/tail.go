@@ -46,7 +46,7 @@ func tailCommand() *cobra.Command {
 	serverFlags(cmd, &server, &token)
 	f.StringVar(&t.stream, "stream", "", "one stream, TYPE/ID")
 	f.BoolVar(&all, "all", false, "all legal entities that you may see (the default)")
-	f.StringVar(&t.legalEntity, "legal-entity", "", "of the stream (environment BACKBONE_LEGAL_ENTITY), or only these of all, separated by commas")
+	f.StringVar(&t.legalEntity, "legal-entity", "", "of the stream (required with --stream; environment BACKBONE_LEGAL_ENTITY), or only these, separated by commas (default: all that you may see)")
 	t.filter = eventFilterFlags(cmd)
 	f.StringVar(&t.from, "from", "now", "beginning, now, a cursor, or the position that an earlier tail printed")
 	f.BoolVar(&asJSON, "json", false, "print each event as a line of JSON")

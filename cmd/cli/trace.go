@@ -41,7 +41,7 @@ func traceCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	serverFlags(cmd, &server, &token)
-	legalEntityFlag(cmd, &t.legalEntity, "legal entity the ID belongs to (environment BACKBONE_LEGAL_ENTITY)")
+	legalEntityFlag(cmd, &t.legalEntity, "legal entity the ID belongs to (environment BACKBONE_LEGAL_ENTITY); required for documents and journals (default: an event is looked for in all that you may see)")
 	f.BoolVar(&t.effects, "effects", false, "what the event led to, instead of what led to it")
 	f.BoolVar(&t.process, "process", false, "everything that happened under the event's correlation id")
 	f.BoolVar(&t.raw, "raw", false, "events as they are stored, not in the newest version of their type")

@@ -68,7 +68,7 @@ func showWebhookCommand() *cobra.Command {
 		Use: "show ID", Short: "Show an endpoint, its retry schedule and the outcome of its newest deliveries",
 		Example: "  backbone webhooks show machine-hook\n  backbone webhooks show machine-hook --attempts 100 --json", Args: cobra.ExactArgs(1),
 	}
-	cmd.Flags().IntVar(&attempts, "attempts", 20, "at most so many attempts, up to 100")
+	cmd.Flags().IntVar(&attempts, "attempts", 100, "at most so many attempts; 100 are kept")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
 		id := args[0]
 		e, err := s.GetWebhookEndpoint(ctx, id)

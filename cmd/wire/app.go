@@ -1,13 +1,14 @@
 // Package wire is the composition root: the one package that imports every adapter. It
 // connects the adapters with the services of application/ and with the modules that its
 // caller passes; it names no module. Serve runs a node; NewServer and Open compose its parts,
-// OpenKeyring and OpenReader those that tools need. cmd/cli calls it.
+// OpenWithKeys, OpenKeyring and OpenReader those that tools need. cmd/cli calls it.
 package wire
 
 import (
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"io"
 	"io/fs"
@@ -116,6 +117,7 @@ type App struct {
 	heads       *subscriptions.HeadWatcher
 	feeds       *query.Feeds
 	live        *live.Service
+	ownedKeys   *keyService  // stopped by Close; nil where another closes it, or there is none
 	vault       *vault.Vault // seals and opens personal values; without a key service it refuses both
 	personal    *personal    // nil without a key service
 	operations  *projections.Operations
@@ -196,6 +198,24 @@ func Open(ctx context.Context, config configs.Config, o Options) (*App, error) {
 		a.Close()
 		return nil, err
 	}
+	return a, nil
+}
+
+// OpenWithKeys is Open for a tool that seals personal values: with the configured key service.
+// Faults: config.kms_missing, config.exports_missing, config.eraser_missing, those of the key service.
+func OpenWithKeys(ctx context.Context, config configs.Config, o Options) (_ *App, err error) {
+	config.KMS.AllowLocal = true // the operator allowed the local keys when the server was configured
+	if err := requireKeys(config); err != nil {
+		return nil, err
+	}
+	if o.keys, err = openKeyService(ctx, config.KMS, nil, auditLog(o.Audit)); err != nil {
+		return nil, err
+	}
+	a, err := Open(ctx, config, o)
+	if err != nil {
+		return nil, errors.Join(err, o.keys.stop())
+	}
+	a.ownedKeys = o.keys
 	return a, nil
 }
 
@@ -459,6 +479,9 @@ func (a *App) Close() {
 		if a.personal.redactor != nil {
 			a.personal.redactor.Close()
 		}
+	}
+	if err := a.ownedKeys.stop(); err != nil {
+		a.logger.Warn("the embedded key server did not stop cleanly", "error", err)
 	}
 }
 

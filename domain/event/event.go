@@ -101,7 +101,7 @@ const (
 )
 
 // Actor says who did it. Name is a role or system label, never a person's name:
-// display names are joined on read from the principals directory.
+// names of persons are sealed, in backbone.principal.named.
 type Actor struct {
 	Type    ActorType
 	ID      string

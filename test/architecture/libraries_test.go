@@ -51,6 +51,7 @@ var confined = []struct {
 	{"golang.org/x/term", []string{"cmd/cli/", "modules/*/adapters/cli/"}},
 	// Tests only.
 	{"github.com/anishathalye/porcupine", nil},
+	{"github.com/spf13/pflag", nil},
 	{"github.com/standard-webhooks/", nil},
 	{"github.com/stretchr/testify/", nil},
 	{"golang.org/x/mod/modfile", nil},

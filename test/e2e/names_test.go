@@ -14,7 +14,16 @@ import (
 func TestNamesOfPersons(t *testing.T) {
 	t.Parallel()
 	i := install(t, "BACKBONE_VAULT_KEY_LIFE=1s")
+	withoutKeys := command(t, []string{"BACKBONE_DATABASE_DSN=" + i.app}, "enroll", "--tenant", "acme", "--person", "p-anna", "--role", "ap_clerk", "--name", "Anna Meyer")
+	require.Equal(t, 1, withoutKeys.code)
+	require.Contains(t, withoutKeys.stderr, "config.kms_missing")
+	i.enroll(t, "p-anna", "ap_clerk", "--name", "Anna Meyer")
+	service := command(t, i.env, append([]string{"enroll", "--tenant", "acme", "--person", "s-x", "--role", "importer", "--service", "--name", "Anna"}, serviceFlags("p-0001")...)...)
+	require.Contains(t, service.stderr, "principal.name_of_service")
 	_, anonymous := i.serve(t)
+	inUse := command(t, i.env, "enroll", "--tenant", "acme", "--person", "p-anna", "--renew", "--name", "Anna Mayer")
+	require.Contains(t, inUse.stderr, "kmsd.keys_in_use", "the keys lie in the process of the server")
+	require.Zero(t, command(t, i.env, "enroll", "--tenant", "acme", "--person", "p-anna", "--renew").code)
 	admin := anonymous.as(i.admin)
 	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"France","time_zone":"Europe/Paris"}`))
 	auditor := anonymous.as(i.enroll(t, "p-auditor", "auditor"))
@@ -24,19 +33,20 @@ func TestNamesOfPersons(t *testing.T) {
 	}
 	require.NoError(t, admin.want(201, &made, "POST", "/api/admin/principals", `{"person_id":"p-nadia","name":"Nadia Approver","kind":"person","roles":["ap_clerk"],"reason":"joined"}`))
 	require.NoError(t, admin.want(400, nil, "POST", "/api/admin/principals", `{"person_id":"s-x","name":"Nadia","kind":"service","roles":["importer"],"modules":["ap"],"responsible_person":"p-nadia"}`))
-	nameFor := func(c client) string {
+	nameOf := func(c client, person string) string {
 		t.Helper()
 		var list struct {
 			Principals []struct {
 				Name string `json:"name"`
 			} `json:"principals"`
 		}
-		require.NoError(t, c.want(200, &list, "GET", "/api/admin/principals?person_id=p-nadia", ""))
+		require.NoError(t, c.want(200, &list, "GET", "/api/admin/principals?person_id="+person, ""))
 		require.Len(t, list.Principals, 1)
 		return list.Principals[0].Name
 	}
-	require.Equal(t, "Nadia Approver", nameFor(auditor))
-	require.Empty(t, nameFor(admin))
+	require.Equal(t, "Nadia Approver", nameOf(auditor, "p-nadia"))
+	require.Equal(t, "Anna Meyer", nameOf(auditor, "p-anna"), "given on the command line, and kept by a renewal without a name")
+	require.Empty(t, nameOf(admin, "p-nadia"))
 	var read struct {
 		Accesses []struct {
 			PersonID  string `json:"person_id"`
@@ -78,7 +88,7 @@ func TestNamesOfPersons(t *testing.T) {
 		require.NoError(t, officer.want(200, &request, "GET", "/api/erasure-requests/"+request.ID, ""))
 		return request.Status == "completed"
 	}, "the erasure is completed")
-	testkit.Eventually(t, endTime, func() bool { return nameFor(auditor) == "" }, "the name is gone")
+	testkit.Eventually(t, endTime, func() bool { return nameOf(auditor, "p-nadia") == "" }, "the name is gone")
 	require.NotContains(t, report(), "Nadia")
 	require.NoError(t, anonymous.as(made.Token).want(200, nil, "GET", "/api/event-types", ""), "access does not depend on the name")
 	require.NoError(t, admin.want(410, nil, "POST", "/api/admin/principals", `{"person_id":"p-nadia","name":"Nadia Approver","kind":"person","renew":true}`))

@@ -61,7 +61,7 @@ Exit code: 0 nothing refused, 1 something refused, 2 could not run or not finish
 	flags := cmd.Flags()
 	flags.StringVar(&c.server, "server", "", "base URL of the server (environment "+EnvServer+")")
 	flags.StringVar(&c.token, "token", "", "access token (environment "+EnvToken+", which other users of this machine cannot see)")
-	flags.StringVar(&c.legalEntity, "legal-entity", "", "code of the legal entity that was billed (environment "+EnvLegalEntity+")")
+	flags.StringVar(&c.legalEntity, "legal-entity", "", "code of the legal entity that was billed (required; environment "+EnvLegalEntity+")")
 	flags.StringVar(&c.postingDate, "posting-date", "", "date that decides the period, as 2026-03-31 (default each document's date)")
 	flags.IntVar(&c.parallel, "parallel", DefaultParallel, fmt.Sprintf("files processed concurrently, 1 to %d", MaxParallel))
 	flags.BoolVar(&c.json, "json", false, "write the report as JSON")
