@@ -654,11 +654,11 @@ func bounded(ctx context.Context, query func(context.Context) error) error {
 }
 
 // follow folds the events of a log up to its head; from its beginning if the log ends before
-// the events that were read, or in another one. A broken log is not read again before its head
-// has changed: every look would read all of it.
+// the events that were read, or in another one. A broken log with the same head is not read
+// again within brokenPause: every look would read all of it.
 func (t *EventTypes) follow(ctx context.Context, log ports.LegalEntity, head ports.Head) error {
 	f := t.folds[log.Partition]
-	if f != nil && f.isUpTo(head) {
+	if f != nil && f.isUpTo(head, t.log.clock.Now()) {
 		return nil
 	}
 	if f == nil || f.broken != nil || head.Sequence <= f.at {
@@ -681,7 +681,7 @@ func (t *EventTypes) follow(ctx context.Context, log ports.LegalEntity, head por
 		}
 		t.folds[log.Partition] = f
 	}
-	f.brokenAt = head
+	f.brokenAt, f.lookAgain = head, t.log.clock.Now().Add(brokenPause)
 	t.folds[log.Partition] = f
 	return nil
 }
@@ -693,6 +693,7 @@ type typeFold struct {
 	checksum    event.Hash     // of the last event
 	broken      error          // administration.log_broken
 	brokenAt    ports.Head     // the head of the log when it was found broken
+	lookAgain   time.Time      // when it is read again though it has that head
 	buffer      []byte
 	sealed      *sealedData // nil: not recorded yet
 	changes     []typeChange
@@ -718,9 +719,9 @@ func (f *typeFold) lists(v versionData) bool {
 }
 
 // isUpTo reports whether reading on to a head would change nothing.
-func (f *typeFold) isUpTo(head ports.Head) bool {
+func (f *typeFold) isUpTo(head ports.Head, now time.Time) bool {
 	if f.broken != nil {
-		return head.Sequence == f.brokenAt.Sequence && head.Checksum == f.brokenAt.Checksum
+		return head.Sequence == f.brokenAt.Sequence && head.Checksum == f.brokenAt.Checksum && now.Before(f.lookAgain)
 	}
 	return head.Sequence == f.at && head.Checksum == f.checksum
 }

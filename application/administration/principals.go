@@ -323,13 +323,13 @@ const pageEvents = 500
 
 // follow folds the events of a log up to its head. A log that ends before the events that
 // were read, or in another one, is read again from its beginning: the database was restored,
-// or failed over to a standby that lacked them. A broken log is not read again before its head has
-// changed: every request, whatever its token, would read all of it.
+// or failed over to a standby that lacked them. A broken log with the same head is
+// not read again within brokenPause: every request, whatever its token, would read all of it.
 func (p *Principals) follow(ctx context.Context, log ports.LegalEntity, head ports.Head) error {
 	p.mu.RLock()
 	before := p.folds[log.Partition]
 	p.mu.RUnlock()
-	if before != nil && before.isUpTo(head) {
+	if before != nil && before.isUpTo(head, p.clock.Now()) {
 		return nil
 	}
 	f := newFold(log, event.GenesisChecksum(p.log.logName, log.Partition))
@@ -351,7 +351,7 @@ func (p *Principals) follow(ctx context.Context, log ports.LegalEntity, head por
 	if f.broken != nil && (before == nil || before.broken == nil) {
 		p.log.logger.ErrorContext(ctx, "the administrative log of a tenant does not hold together; its callers are refused", "tenant", log.TenantID, "after", f.at, "code", fault.CodeOf(f.broken))
 	}
-	f.brokenAt = head
+	f.brokenAt, f.lookAgain = head, p.clock.Now().Add(brokenPause)
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.folds[log.Partition] = f
@@ -389,6 +389,7 @@ type fold struct {
 	grants     map[event.ID]disclosure.Grant
 	broken     error      // administration.log_broken
 	brokenAt   ports.Head // the head of the log when it was found broken
+	lookAgain  time.Time  // when it is read again though it has that head
 	buffer     []byte
 }
 
@@ -408,12 +409,15 @@ func (f *fold) copy() *fold {
 }
 
 // isUpTo reports whether reading on to a head would change nothing.
-func (f *fold) isUpTo(head ports.Head) bool {
+func (f *fold) isUpTo(head ports.Head, now time.Time) bool {
 	if f.broken != nil {
-		return head.Sequence == f.brokenAt.Sequence && head.Checksum == f.brokenAt.Checksum
+		return head.Sequence == f.brokenAt.Sequence && head.Checksum == f.brokenAt.Checksum && now.Before(f.lookAgain)
 	}
 	return head.Sequence == f.at && head.Checksum == f.checksum
 }
+
+// brokenPause is how long a broken log is not read again while its head stays the same.
+const brokenPause = 10 * time.Second
 
 func (f *fold) fail(reason string) { f.broken = logBroken(f.log, f.at, reason) }
 
