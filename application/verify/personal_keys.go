@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -65,6 +66,12 @@ func (r *run) comparePersonalKeys(ctx context.Context, store Store, c *chain, pa
 
 // openPersonalKeys opens those of the stored keys of a page that have the indexes.
 func (r *run) openPersonalKeys(ctx context.Context, store Store, c *chain, page []ports.PersonalKey, stored []ports.SubjectKey, indexes []int) error {
+	isFenced := func(i int) bool { return stored[i].State == shredding.KeyFenced }
+	if r.destroyed == nil && slices.ContainsFunc(indexes, isFenced) {
+		if err := r.readDestroyed(ctx); err != nil {
+			return err
+		}
+	}
 	problems, failures := make([]string, len(page)), make([]error, len(page))
 	next := make(chan int)
 	var openers sync.WaitGroup
@@ -124,10 +131,30 @@ func (r *run) openKey(ctx context.Context, store Store, k *ports.SubjectKey, fir
 		}
 		known = known || isOf
 	}
-	if !known && k.State != shredding.KeyDestroyed {
+	if !known && k.State != shredding.KeyDestroyed && (k.State != shredding.KeyFenced || !r.destroyed[receiptLine(k.SubjectKeyID)]) {
 		return fmt.Sprintf("key %s lacks version %d, which sealed this event", k.Reference, sealed.version), nil
 	}
 	return "", nil
+}
+
+// readDestroyed reads which keys receipts name. A key of a database that was restored and replayed is
+// fenced, has versions that were minted after the erasure, and lacks those that a receipt destroyed.
+func (r *run) readDestroyed(ctx context.Context) error {
+	r.destroyed = map[string]bool{}
+	return ports.EachReceipt(ctx, r.keyStore, 1, func(receipt ports.ErasureReceipt) error {
+		text, _, _ := strings.Cut(string(receipt.Note), "\n\n")
+		for line := range strings.SplitSeq(text, "\n") {
+			if words := strings.SplitN(line, " ", 4); len(words) == 4 {
+				r.destroyed[strings.Join(words[:3], " ")] = true
+			}
+		}
+		return nil
+	})
+}
+
+// receiptLine is how the line of a key begins in a receipt (erasure.Receipt).
+func receiptLine(id ports.SubjectKeyID) string {
+	return fmt.Sprintf("%d %s %s", id.Partition, id.Class, id.Subject)
 }
 
 // sealedValue is a value of an event with the place where it was sealed.
