@@ -19,26 +19,22 @@ const (
 )
 
 // checkPersonalKeys compares the keys that events and intents are sealed with with the key store,
-// page by page. A key is stored before an append seals with it, so a missing one was removed. One
+// page by page: keys may take hours to open, and no statement runs as long. A key is stored before an append seals with it, so a missing one was removed. One
 // that is destroyed is compared with the receipts (KeyStoreAudit.Contradictions).
 func (r *run) checkPersonalKeys(ctx context.Context, store Store, c *chain) error {
 	if r.keyStore == nil {
 		return nil
 	}
-	page := make([]ports.PersonalKey, 0, keyPage)
-	for k, err := range store.PersonalKeys(ctx, c.entity.Partition) {
+	for after := (ports.PersonalKey{}); ; {
+		page, err := store.PersonalKeys(ctx, c.entity.Partition, after, keyPage)
 		if err != nil {
 			return err
 		}
-		if page = append(page, k); len(page) < keyPage {
-			continue
-		}
-		if err := r.comparePersonalKeys(ctx, store, c, page); err != nil {
+		if err := r.comparePersonalKeys(ctx, store, c, page); err != nil || len(page) < keyPage {
 			return err
 		}
-		page = page[:0]
+		after = page[len(page)-1]
 	}
-	return r.comparePersonalKeys(ctx, store, c, page)
 }
 
 func (r *run) comparePersonalKeys(ctx context.Context, store Store, c *chain, page []ports.PersonalKey) error {
