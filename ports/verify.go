@@ -75,9 +75,9 @@ type ChainAudit interface {
 	// PersonalRows lists a partition's rows up to a sequence, by sequence, key class
 	// and subject. It streams; the first error ends it.
 	PersonalRows(ctx context.Context, p event.PartitionID, until event.Sequence) iter.Seq2[PersonalRow, error]
-	// PersonalKeys lists the keys of a partition that events and intents have rows of, in order
-	// of persons. It streams; the first error ends it.
-	PersonalKeys(ctx context.Context, p event.PartitionID) iter.Seq2[PersonalKey, error]
+	// PersonalKeys lists the keys of a partition that events and intents have rows of, by person
+	// and class, limit of them after one; the zero key is before all.
+	PersonalKeys(ctx context.Context, p event.PartitionID, after PersonalKey, limit int) ([]PersonalKey, error)
 	// EventKeys lists the rows of the key index of events from one sequence through another, in
 	// no particular order: all rows from 0 through the highest, which a negative one is too. It
 	// streams; the first error ends it.

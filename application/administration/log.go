@@ -61,6 +61,7 @@ type Streams interface {
 type Adoption struct {
 	Concern string
 	Drafts  func(ctx context.Context, tenantID string) ([]event.Draft, error)
+	Renews  bool // what an event of an earlier schema version recorded incompletely, see Log.renew
 }
 
 // FormerDirectory lists principals from before there were administrative logs.
@@ -87,7 +88,11 @@ func NewLog(c LogConfig) *Log {
 	l := &Log{entities: c.Entities, streams: c.Streams, writer: c.Writer, directory: c.Directory, logName: c.LogName, clock: c.Clock, logger: c.Logger, policy: c.Policy, logs: map[string]ports.LegalEntity{}, adopted: map[concern]event.Sequence{}}
 	for _, a := range c.Adoptions {
 		l.concerns = append(l.concerns, func(ctx context.Context, log ports.LegalEntity) error {
-			return l.adopt(ctx, log, a.Concern, func(ctx context.Context) ([]event.Draft, error) { return a.Drafts(ctx, log.TenantID) })
+			write := l.once
+			if a.Renews {
+				write = l.renew
+			}
+			return l.adopt(ctx, log, a.Concern, func(ctx context.Context) ([]event.Draft, error) { return a.Drafts(ctx, log.TenantID) }, write)
 		})
 	}
 	if c.Policy != nil {
@@ -236,9 +241,28 @@ func (l *Log) once(ctx context.Context, log ports.LegalEntity, drafts ...event.D
 	if exists, err := l.exists(ctx, log, drafts[0].Stream); err != nil || exists {
 		return err
 	}
+	return l.write(ctx, log, concurrency.NoStream(), drafts)
+}
+
+// renew appends a draft to its stream if the newest event there is one of its type in an earlier
+// schema version. The store settles the race of several nodes.
+func (l *Log) renew(ctx context.Context, log ports.LegalEntity, drafts ...event.Draft) error {
+	d := drafts[0]
+	status, err := l.streams.StreamStatus(ctx, log.Partition, d.Stream)
+	if err != nil || status.State == event.StreamAbsent {
+		return err
+	}
+	newest, err := l.streams.EventsOfStream(ctx, log.Partition, d.Stream, status.Version, 1)
+	if err != nil || len(newest) == 0 || newest[0].Type != d.Type || newest[0].SchemaVersion >= d.SchemaVersion {
+		return err
+	}
+	return l.write(ctx, log, concurrency.Exactly(status.Version), drafts)
+}
+
+// write appends drafts of one stream unless another node was faster.
+func (l *Log) write(ctx context.Context, log ports.LegalEntity, expected concurrency.Expected, drafts []event.Draft) error {
 	err := l.writer.Write(ctx, Write{
-		Log: log, Actor: operator, Drafts: drafts,
-		Streams: []concurrency.StreamExpectation{{Stream: drafts[0].Stream, Expected: concurrency.NoStream()}},
+		Log: log, Actor: operator, Drafts: drafts, Streams: []concurrency.StreamExpectation{{Stream: drafts[0].Stream, Expected: expected}},
 	})
 	if fault.CodeOf(err) == concurrency.CodeWrongExpectedVersion {
 		return nil
@@ -322,10 +346,11 @@ func brokenLog(tenantID, reason string) *fault.Error {
 }
 
 // adopt records what an earlier release stored about a concern, such as "webhooks", once for
-// each tenant: drafts returns one for each row, every one of its own stream. After it a row
+// each tenant: drafts returns one for each row, every one of its own stream, and write appends it
+// (once or renew). After it a row
 // that no event supports is forged. It is the only way in which rows enter a log: an Adoption
 // runs when a process first uses the log, AdoptRevisions when what keeps the rows is at hand.
-func (l *Log) adopt(ctx context.Context, log ports.LegalEntity, concern string, drafts func(context.Context) ([]event.Draft, error)) error {
+func (l *Log) adopt(ctx context.Context, log ports.LegalEntity, concern string, drafts func(context.Context) ([]event.Draft, error), write func(context.Context, ports.LegalEntity, ...event.Draft) error) error {
 	adopted := event.StreamID{Type: administrationStream, ID: concern}
 	if exists, err := l.exists(ctx, log, adopted); err != nil || exists {
 		return err
@@ -335,7 +360,7 @@ func (l *Log) adopt(ctx context.Context, log ports.LegalEntity, concern string, 
 		return err
 	}
 	for _, row := range rows {
-		if err := l.once(ctx, log, row); err != nil {
+		if err := write(ctx, log, row); err != nil {
 			return err
 		}
 	}

@@ -66,8 +66,16 @@ func projectionStreamOf(name string) event.StreamID {
 	return event.StreamID{Type: projectionStream, ID: name}
 }
 
+func projectionDraft(eventType string, data projectionData) event.Draft {
+	d := draft(eventType, projectionStreamOf(data.Name), data)
+	if eventType == ProjectionDefined || eventType == ProjectionRemoved {
+		d.SchemaVersion = 2
+	}
+	return d
+}
+
 func definedDraft(name string, version int, definition []byte, versions projection.DecidedVersions) event.Draft {
-	return draft(ProjectionDefined, projectionStreamOf(name), projectionData{Name: name, Version: version, Definition: definition, Versions: versions})
+	return projectionDraft(ProjectionDefined, projectionData{Name: name, Version: version, Definition: definition, Versions: versions})
 }
 
 func projectionRecordOf(e *event.Recorded) (r ports.ProjectionRecord, err error) {
@@ -114,7 +122,7 @@ func (p *Projections) Define(ctx context.Context, tenantID string, before ports.
 
 // Decide implements ports.ProjectionDecisions.
 func (p *Projections) Decide(ctx context.Context, tenantID string, before ports.ProjectionRecord, d ports.ProjectionDecision) error {
-	return p.record(ctx, tenantID, before, d.By, draft(projectionStream+"."+string(d.Action), projectionStreamOf(before.Name), projectionData{
+	return p.record(ctx, tenantID, before, d.By, projectionDraft(projectionStream+"."+string(d.Action), projectionData{
 		Name: before.Name, Version: d.Version, Definition: before.Definition, Partition: d.Partition, Operation: d.Operation, Sequence: d.Sequence, Settings: d.Settings, Force: d.Force, Reason: d.Reason,
 		Versions: d.Versions,
 	}))
@@ -122,7 +130,7 @@ func (p *Projections) Decide(ctx context.Context, tenantID string, before ports.
 
 // Remove implements ports.ProjectionDecisions.
 func (p *Projections) Remove(ctx context.Context, tenantID string, before ports.ProjectionRecord, by string) error {
-	return p.record(ctx, tenantID, before, by, draft(ProjectionRemoved, projectionStreamOf(before.Name), projectionData{Name: before.Name}))
+	return p.record(ctx, tenantID, before, by, projectionDraft(ProjectionRemoved, projectionData{Name: before.Name}))
 }
 
 func (p *Projections) record(ctx context.Context, tenantID string, before ports.ProjectionRecord, by string, d event.Draft) (err error) {
@@ -139,26 +147,37 @@ func (p *Projections) record(ctx context.Context, tenantID string, before ports.
 	return err
 }
 
+// ProjectionRows lists the versions of all projections.
+type ProjectionRows func(ctx context.Context) ([]projection.Projection, error)
+
 // AdoptProjections takes over the custom projections of an earlier release.
-func AdoptProjections(rows func(ctx context.Context) ([]projection.Projection, error)) Adoption {
-	return Adoption{Concern: "projections", Drafts: func(ctx context.Context, tenantID string) (drafts []event.Draft, _ error) {
-		all, err := rows(ctx)
-		if err != nil {
-			return nil, err
+func AdoptProjections(rows ProjectionRows) Adoption {
+	return Adoption{Concern: "projections", Drafts: rows.drafts}
+}
+
+// AdoptProjectionVersions records the versions of the custom projections that have an event of
+// schema version 1, which does not say them.
+func AdoptProjectionVersions(rows ProjectionRows) Adoption {
+	return Adoption{Concern: "projection_versions", Drafts: rows.drafts, Renews: true}
+}
+
+func (rows ProjectionRows) drafts(ctx context.Context, tenantID string) (drafts []event.Draft, _ error) {
+	all, err := rows(ctx)
+	if err != nil {
+		return nil, err
+	}
+	versions := map[string]projection.DecidedVersions{}
+	for _, p := range all {
+		if p.Role.IsLive() {
+			versions[p.Name] = versions[p.Name].With(p.Decided())
 		}
-		versions := map[string]projection.DecidedVersions{}
-		for _, p := range all {
-			if p.Role.IsLive() {
-				versions[p.Name] = versions[p.Name].With(p.Decided())
-			}
+	}
+	for _, p := range all {
+		if tenant, name, isCustom := projection.SplitName(p.Name); isCustom && tenant == tenantID && p.Role == projection.Active {
+			drafts = append(drafts, definedDraft(name, p.Version, p.Definition, versions[p.Name]))
 		}
-		for _, p := range all {
-			if tenant, name, isCustom := projection.SplitName(p.Name); isCustom && tenant == tenantID && p.Role == projection.Active {
-				drafts = append(drafts, definedDraft(name, p.Version, p.Definition, versions[p.Name]))
-			}
-		}
-		return drafts, nil
-	}}
+	}
+	return drafts, nil
 }
 
 // ProjectionSkipsAdopted has events that persons had projections skip before there were events of that.
@@ -234,9 +253,41 @@ func registerProjections(r *module.Registrar) {
 		if t.example != "" {
 			example = `{"projection":"open-items",` + t.example + `}`
 		}
-		r.EventType(builtin(t.name, t.description, projectionSchema, example))
+		eventType := builtin(t.name, t.description, projectionSchema, example)
+		if t.name == ProjectionDefined || t.name == ProjectionRemoved {
+			eventType.SchemaVersion, eventType.Upcast = 2, upcastProjection
+		}
+		r.EventType(eventType)
 	}
+	r.EventType(builtin(ProjectionDefined, "A custom projection was created, or another definition of it is being built.", projectionSchema1,
+		`{"projection":"open-items","version":2,`+definition+`"definition_sha256":"`+digest+`"}`))
+	r.EventType(builtin(ProjectionRemoved, "A custom projection was deleted with all its versions.", projectionSchema1, `{"projection":"open-items"}`))
 }
+
+// upcastProjection leaves out the digests that version 1 has.
+func upcastProjection(data json.RawMessage) (json.RawMessage, error) {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(data, &members); err != nil {
+		return nil, err
+	}
+	delete(members, "definition_sha256")
+	delete(members, "other_definitions_sha256")
+	return json.Marshal(members)
+}
+
+// projectionSchema1 is version 1 of ProjectionDefined and ProjectionRemoved.
+const projectionSchema1 = `{
+  "type": "object",
+  "additionalProperties": false,
+  "required": ["projection"],
+  "properties": {
+    "projection": {"type": "string", "minLength": 1, "maxLength": 64},
+    "version": {"type": "integer", "minimum": 1},
+    "definition": {"type": "object", "description": "filter, key and fold; absent when it is removed"},
+    "definition_sha256": {"type": "string", "pattern": "^[0-9a-f]{64}$"},
+    "other_definitions_sha256": {"type": "array", "description": "of versions that an earlier release left", "items": {"type": "string", "pattern": "^[0-9a-f]{64}$"}}
+  }
+}`
 
 const projectionSchema = `{
   "type": "object",

@@ -98,7 +98,7 @@ func (l *Log) AdoptRevisions(ctx context.Context, tenantID, name string, rows fu
 			drafts[i] = draft(r.Type, r.Stream, r.Data)
 		}
 		return drafts, err
-	})
+	}, l.once)
 	if err != nil {
 		return 0, err
 	}

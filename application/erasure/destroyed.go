@@ -65,11 +65,15 @@ func (d *destroyedKeys) add(number uint64, note []byte) bool {
 		return false
 	}
 	d.newest, d.hash = number, noteHash(note)
+	d.addKeys(r)
+	return true
+}
+
+func (d *destroyedKeys) addKeys(r Receipt) {
 	d.keys = append(d.keys, r.Keys...)
 	for _, k := range r.Keys {
-		d.addFingerprints(number, k.Fingerprints)
+		d.addFingerprints(r.Number, k.Fingerprints)
 	}
-	return true
 }
 
 func (d *destroyedKeys) contains(f shredding.Fingerprint) bool {

@@ -154,6 +154,79 @@ func (g *Gate) Compare(ctx context.Context) (finding string, err error) {
 	return "", err
 }
 
+// CompareTenant compares the receipts of one tenant, and the keys that they name, however long it
+// takes: what is wrong with those of another tenant is not its business. Otherwise it is Compare.
+func (g *Gate) CompareTenant(ctx context.Context, tenantID string) (finding string, err error) {
+	names, err := g.config.Exports.List(ctx, receiptFolder)
+	if err != nil {
+		return "", receiptsBehind(exportsUnreadable).WithCause(err)
+	}
+	unknown := map[uint64]bool{} // exported ones that the register lacks
+	for _, name := range names {
+		unknown[receiptNumber(name)] = true
+	}
+	delete(unknown, 0)
+	destroyed := destroyedKeys{fingerprints: map[shredding.Fingerprint]struct{}{}}
+	differs := false
+	err = ports.EachReceipt(ctx, g.config.Receipts, 1, func(r ports.ErasureReceipt) error {
+		isExported := unknown[r.Number] || r.Exported
+		delete(unknown, r.Number)
+		if r.TenantID != tenantID || !isExported {
+			return nil
+		}
+		note, receipt, err := g.exportedReceipt(ctx, r.Number)
+		if err != nil {
+			return err
+		}
+		isUnsigned := len(r.Note) == 0 && receipt.RequestID == r.RequestID // restored to between the destruction and the signature
+		differs = differs || receipt.TenantID != tenantID || !isUnsigned && !bytes.Equal(note, r.Note)
+		destroyed.addKeys(receipt)
+		return nil
+	})
+	switch {
+	case fault.CodeOf(err) == codeReceiptsBehind:
+		return "", err
+	case err != nil:
+		return "", registerUnavailable(err)
+	}
+	for number := range unknown {
+		_, receipt, err := g.exportedReceipt(ctx, number)
+		if err != nil {
+			return "", err
+		}
+		differs = differs || receipt.TenantID == tenantID
+	}
+	if differs {
+		return receiptsDiffer().Detail, nil
+	}
+	isBack, err := destroyed.compare(ctx, g.config.Keys, g.config.DataKeys)
+	switch {
+	case err != nil:
+		return "", registerUnavailable(err)
+	case isBack:
+		return keyIsBack().Detail, nil
+	}
+	return "", nil
+}
+
+// exportedReceipt reads a receipt of the export store; one that has not the form of a receipt is of no tenant.
+func (g *Gate) exportedReceipt(ctx context.Context, number uint64) (note []byte, r Receipt, err error) {
+	if note, err = g.config.Exports.Get(ctx, ReceiptName(number)); err != nil {
+		return nil, r, receiptsBehind(exportsUnreadable).WithCause(err)
+	}
+	r, err = parseUnverified(note)
+	if err != nil || r.Number != number {
+		return note, Receipt{}, nil //nolint:nilerr // it differs from that of the register
+	}
+	return note, r, nil
+}
+
+const exportsUnreadable = "the receipts of erasures outside the database cannot be read; make the export store available again"
+
+func receiptsDiffer() *fault.Error {
+	return receiptsBehind("this database was restored from before an erasure, or its receipts were changed; run `backbone erasure replay`")
+}
+
 // compare requires that the register has the receipts of the export store, that the export
 // store has the receipts that the register has as exported, and that no key that they name is
 // back. It reads the export store first, because an erasure that runs at the same time stores
@@ -161,10 +234,9 @@ func (g *Gate) Compare(ctx context.Context) (finding string, err error) {
 func (g *Gate) compare(ctx context.Context) error {
 	g.checking.Lock()
 	defer g.checking.Unlock()
-	const unreadable = "the receipts of erasures outside the database cannot be read; make the export store available again"
 	names, err := g.config.Exports.List(ctx, receiptFolder)
 	if err != nil {
-		return receiptsBehind(unreadable).WithCause(err)
+		return receiptsBehind(exportsUnreadable).WithCause(err)
 	}
 	newest := uint64(0)
 	for _, name := range names {
@@ -175,7 +247,7 @@ func (g *Gate) compare(ctx context.Context) error {
 	}
 	exported, err := g.config.Exports.Get(ctx, ReceiptName(newest))
 	if err != nil {
-		return receiptsBehind(unreadable).WithCause(err)
+		return receiptsBehind(exportsUnreadable).WithCause(err)
 	}
 	if err := g.readReceipts(ctx, newest, exported); err != nil {
 		return err
@@ -194,7 +266,7 @@ func (g *Gate) compare(ctx context.Context) error {
 // newest exported one. Each receipt holds the hash of the one before: if they follow each other
 // and the newest one is the exported one, all are the exported ones.
 func (g *Gate) readReceipts(ctx context.Context, newest uint64, exported []byte) error {
-	restored := receiptsBehind("this database was restored from before an erasure, or its receipts were changed; run `backbone erasure replay`")
+	restored := receiptsDiffer()
 	complete := false
 	err := ports.EachReceipt(ctx, g.config.Receipts, min(g.destroyed.newest+1, newest), func(r ports.ErasureReceipt) error {
 		if r.Number > newest {

@@ -183,6 +183,50 @@ func TestKeyPutBack(t *testing.T) {
 	}
 }
 
+// TestGate_CompareTenant compares the receipts of one tenant: it learns nothing of another one.
+func TestGate_CompareTenant(t *testing.T) {
+	t.Parallel()
+	b := newFixtureWithErasures(t, 1)
+	id := ports.SubjectKeyID{Partition: b.de.Partition, Subject: "employee:E-1"}
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
+	kept, err := b.register.SubjectKeys(t.Context(), []ports.SubjectKeyID{id})
+	require.NoError(t, err)
+	s := b.createApprovedRequest(t, func(r *erasure.NewRequest) { r.Subject = id.Subject.String() })
+	b.runNewWorker(t)
+	require.Equal(t, "completed", b.getStatus(t, s.ID).State)
+	all := b.listReceipts(t)
+	register := &receiptList{receipts: slices.Clone(all)}
+	finds := func(wrong bool, what string) {
+		t.Helper()
+		for tenantID, want := range map[string]bool{"acme": wrong, "globex": false} {
+			finding, err := b.newGate(register).CompareTenant(t.Context(), tenantID)
+			require.NoError(t, err, what)
+			require.Equal(t, want, finding != "", "%s, %s: %s", what, tenantID, finding)
+		}
+	}
+	finds(false, "sound")
+	register.receipts[1] = ports.ErasureReceipt{Number: 2, RequestID: all[1].RequestID, TenantID: "acme"}
+	finds(false, "restored to before the signature")
+	register.receipts = all[:1]
+	finds(true, "the register lacks a receipt")
+	register.receipts = slices.Clone(all)
+	register.receipts[0].Note = []byte("another")
+	finds(true, "another receipt")
+	register.receipts = all
+	name := erasure.ReceiptName(1)
+	document := b.exports.documents[name]
+	b.exports.documents[name] = []byte("another")
+	finds(true, "another exported receipt")
+	delete(b.exports.documents, name)
+	_, err = b.newGate(register).CompareTenant(t.Context(), "acme")
+	require.Equal(t, "pii.receipts_behind", fault.CodeOf(err), "it may be another folder")
+	_, err = b.newGate(register).CompareTenant(t.Context(), "globex")
+	require.NoError(t, err)
+	b.exports.documents[name] = document
+	b.register.PutBack("acme", kept[0])
+	finds(true, "a destroyed key is back")
+}
+
 // TestReplayWithChangedRegister changes the register's receipts: replay destroys the keys all
 // the same, and stores nothing that is not signed.
 func TestReplayWithChangedRegister(t *testing.T) {

@@ -27,12 +27,27 @@ func TestRegisterBuiltIn_AddsReason(t *testing.T) {
 	require.NoError(t, node(t, types, before).RegisterBuiltIn(t.Context()), "and the way back")
 }
 
+// A release may describe a version of a built-in type in other words, with and without further members.
+func TestRegisterBuiltIn_Description(t *testing.T) {
+	t.Parallel()
+	for _, after := range []string{
+		`{"type":"object","additionalProperties":false,"title":"Order","properties":{"size":{"type":"string","description":"in metres"}}}`,
+		`{"type":"object","additionalProperties":false,"properties":{"size":{"type":"string","description":"in metres"},"weight":{"type":"integer"}}}`,
+	} {
+		types := eventTypes(t, newStore())
+		require.NoError(t, node(t, types, `{"type":"object","additionalProperties":false,"properties":{"size":{"type":"string","description":"of the order"}}}`).RegisterBuiltIn(t.Context()))
+		require.NoError(t, node(t, types, after).RegisterBuiltIn(t.Context()))
+		require.NoError(t, node(t, types, after).RegisterBuiltIn(t.Context()), "again")
+	}
+}
+
 func TestRegisterBuiltIn_ChangeWithReason(t *testing.T) {
 	t.Parallel()
 	for before, after := range map[string]string{
 		`{"properties":{"size":{"type":"string"}}}`:                         `{"properties":{"size":{"type":"number","x-not-pii":"of a company"}}}`,
 		`{"properties":{"size":{"type":"string"}},"required":["size"]}`:     `{"properties":{"size":{"type":"string","x-not-pii":"of a company"}}}`,
 		`{"properties":{"a":{"type":"string"}}}`:                            `{"properties":{"a":{"type":"string"},"x-not-pii":{"type":"string"}}}`,
+		`{"properties":{"description":{"type":"string"}}}`:                  `{"properties":{"description":{"type":"number"}}}`,
 		`{"definitions":{"x-not-pii":{"type":"string"}}}`:                   `{"definitions":{}}`,
 		`{"properties":{"a":{"enum":[{"x-not-pii":"a"}]}}}`:                 `{"properties":{"a":{"enum":[{}]}}}`,
 		`{"properties":{"a":{"type":"number","maximum":9007199254740993}}}`: `{"properties":{"a":{"type":"number","maximum":9007199254740992}}}`,

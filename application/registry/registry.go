@@ -461,7 +461,7 @@ func checkExamples(schema ports.Schema, examples []json.RawMessage) error {
 // RegisterBuiltIn registers the types that modules declare, without comparing versions and
 // without a proof. A stored version is amended where the declared one only adds optional members
 // (eventtype.Amend) to closed objects. RegisterBuiltIn fails with event_type.version_rewritten if a stored version differs
-// otherwise from the declared one in its schema, apart from reasons in x-not-pii, or in its personal data.
+// otherwise from the declared one in its schema, apart from annotations, or in its personal data.
 // Other differences, such as in dimensions or business keys, are ignored: the stored
 // registration stays in force, and only Go code (checks, upcasters) is that of the release.
 func (r *Registry) RegisterBuiltIn(ctx context.Context) error {

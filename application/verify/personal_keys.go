@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -18,26 +19,22 @@ const (
 )
 
 // checkPersonalKeys compares the keys that events and intents are sealed with with the key store,
-// page by page. A key is stored before an append seals with it, so a missing one was removed. One
+// page by page: keys may take hours to open, and no statement runs as long. A key is stored before an append seals with it, so a missing one was removed. One
 // that is destroyed is compared with the receipts (KeyStoreAudit.Contradictions).
 func (r *run) checkPersonalKeys(ctx context.Context, store Store, c *chain) error {
 	if r.keyStore == nil {
 		return nil
 	}
-	page := make([]ports.PersonalKey, 0, keyPage)
-	for k, err := range store.PersonalKeys(ctx, c.entity.Partition) {
+	for after := (ports.PersonalKey{}); ; {
+		page, err := store.PersonalKeys(ctx, c.entity.Partition, after, keyPage)
 		if err != nil {
 			return err
 		}
-		if page = append(page, k); len(page) < keyPage {
-			continue
-		}
-		if err := r.comparePersonalKeys(ctx, store, c, page); err != nil {
+		if err := r.comparePersonalKeys(ctx, store, c, page); err != nil || len(page) < keyPage {
 			return err
 		}
-		page = page[:0]
+		after = page[len(page)-1]
 	}
-	return r.comparePersonalKeys(ctx, store, c, page)
 }
 
 func (r *run) comparePersonalKeys(ctx context.Context, store Store, c *chain, page []ports.PersonalKey) error {
@@ -65,6 +62,12 @@ func (r *run) comparePersonalKeys(ctx context.Context, store Store, c *chain, pa
 
 // openPersonalKeys opens those of the stored keys of a page that have the indexes.
 func (r *run) openPersonalKeys(ctx context.Context, store Store, c *chain, page []ports.PersonalKey, stored []ports.SubjectKey, indexes []int) error {
+	isFenced := func(i int) bool { return stored[i].State == shredding.KeyFenced }
+	if r.destroyed == nil && slices.ContainsFunc(indexes, isFenced) {
+		if err := r.readDestroyed(ctx); err != nil {
+			return err
+		}
+	}
 	problems, failures := make([]string, len(page)), make([]error, len(page))
 	next := make(chan int)
 	var openers sync.WaitGroup
@@ -124,10 +127,30 @@ func (r *run) openKey(ctx context.Context, store Store, k *ports.SubjectKey, fir
 		}
 		known = known || isOf
 	}
-	if !known && k.State != shredding.KeyDestroyed {
+	if !known && k.State != shredding.KeyDestroyed && (k.State != shredding.KeyFenced || !r.destroyed[receiptLine(k.SubjectKeyID)]) {
 		return fmt.Sprintf("key %s lacks version %d, which sealed this event", k.Reference, sealed.version), nil
 	}
 	return "", nil
+}
+
+// readDestroyed reads which keys receipts name. A key of a database that was restored and replayed is
+// fenced, has versions that were minted after the erasure, and lacks those that a receipt destroyed.
+func (r *run) readDestroyed(ctx context.Context) error {
+	r.destroyed = map[string]bool{}
+	return ports.EachReceipt(ctx, r.keyStore, 1, func(receipt ports.ErasureReceipt) error {
+		text, _, _ := strings.Cut(string(receipt.Note), "\n\n")
+		for line := range strings.SplitSeq(text, "\n") {
+			if words := strings.SplitN(line, " ", 4); len(words) == 4 {
+				r.destroyed[strings.Join(words[:3], " ")] = true
+			}
+		}
+		return nil
+	})
+}
+
+// receiptLine is how the line of a key begins in a receipt (erasure.Receipt).
+func receiptLine(id ports.SubjectKeyID) string {
+	return fmt.Sprintf("%d %s %s", id.Partition, id.Class, id.Subject)
 }
 
 // sealedValue is a value of an event with the place where it was sealed.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
@@ -31,6 +32,57 @@ func (k keysOf) SubjectKeys(_ context.Context, ids []ports.SubjectKeyID) ([]port
 		}
 	}
 	return out, nil
+}
+
+// receiptsOf is a key store with a receipt.
+type receiptsOf struct {
+	keysOf
+	note string
+}
+
+func (r receiptsOf) Receipts(_ context.Context, from uint64, _ int) ([]ports.ErasureReceipt, error) {
+	if from > 1 {
+		return nil, nil
+	}
+	return []ports.ErasureReceipt{{Number: 1, TenantID: "acme", Note: []byte(r.note)}}, nil
+}
+
+// TestRun_PersonalKeys_Replayed opens a key that was restored and replayed: a receipt destroyed its
+// first version, and it is fenced with one that was minted since.
+func TestRun_PersonalKeys_Replayed(t *testing.T) {
+	t.Parallel()
+	v := newVault()
+	le := v.entity(t, "A", 1)
+	v.sealedEvent(t, le, nil)
+	v.personal = personalRows()
+	key := func(state shredding.KeyState) keysOf {
+		minted, err := shredding.NewKey(shredding.KeyStandard, 2, bytes.Repeat([]byte{8}, shredding.DEKSize))
+		require.NoError(t, err)
+		f, err := minted.Fingerprint()
+		require.NoError(t, err)
+		register := memory.NewKeyStore()
+		return keysOf{register.Erasures(), register.Rotation(), map[shredding.Subject]ports.SubjectKey{"employee:E-1": {
+			Reference: "r", State: state, Active: 2, Versions: []ports.WrappedKey{{Version: 2, Epoch: 1, KEK: "kek", Wrapped: []byte{8}, Fingerprint: f}},
+		}, "employee:E-2": {Reference: "r", State: shredding.KeyDestroyed}}}
+	}
+	receipt := erasure.Receipt{Number: 1, TenantID: "acme", At: start, Keys: []ports.ReplayKey{{Partition: le.Partition, Class: shredding.KeyStandard, Subject: "employee:E-1", Fingerprints: []shredding.Fingerprint{{7}}}}}
+	other := receipt
+	other.Keys = []ports.ReplayKey{receipt.Keys[0]}
+	other.Keys[0].Subject = "employee:E-11"
+	for name, c := range map[string]struct {
+		state   shredding.KeyState
+		receipt erasure.Receipt
+		found   []place
+	}{
+		"named":                {shredding.KeyFenced, receipt, []place{}},
+		"another person":       {shredding.KeyFenced, other, []place{{verify.KeyUnusable, 2}}},
+		"named and not fenced": {shredding.KeyActive, receipt, []place{{verify.KeyUnusable, 2}}},
+	} {
+		keys := receiptsOf{key(c.state), string(c.receipt.Text()) + "\n— signature\n"}
+		reports, err := verify.Run(t.Context(), v, "acme", []string{"A"}, nil, verify.WithKeyStore(keys), verify.OpenKeys(wrappings{}))
+		require.NoError(t, err)
+		require.Equal(t, c.found, places(reports[0]), "%s: %v", name, reports[0].Findings)
+	}
 }
 
 // wrappings are a key service that wraps a key of 32 times one byte as that byte, bound to the

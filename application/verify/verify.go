@@ -55,6 +55,7 @@ type run struct {
 	progress   Progress            // may be nil
 	keyStore   KeyStore            // nil: not compared
 	dataKeys   ports.DataKeys      // nil: keys of persons are not opened
+	destroyed  map[string]bool     // the keys that receipts name, by receiptLine; nil: not read yet
 	policies   string              // digest of the program's own; "": not reported
 	types      map[string]keyTypes // by tenant
 	settle     int                 // how often what differs is compared again, a second apart

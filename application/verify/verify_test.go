@@ -1,6 +1,7 @@
 package verify_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -153,14 +154,15 @@ func (v *tamperedLog) PersonalRows(context.Context, event.PartitionID, event.Seq
 	}
 }
 
-func (v *tamperedLog) PersonalKeys(context.Context, event.PartitionID) iter.Seq2[ports.PersonalKey, error] {
-	return func(yield func(ports.PersonalKey, error) bool) {
-		for _, r := range v.personal {
-			if !yield(ports.PersonalKey{Subject: shredding.Subject(r.Subject), KeyClass: shredding.KeyClass(r.KeyClass), First: r.Sequence}, nil) {
-				return
-			}
+// PersonalKeys lists the keys of the rows in their order, which is that of persons and classes.
+func (v *tamperedLog) PersonalKeys(_ context.Context, _ event.PartitionID, after ports.PersonalKey, limit int) (out []ports.PersonalKey, _ error) {
+	for _, r := range v.personal {
+		k := ports.PersonalKey{Subject: shredding.Subject(r.Subject), KeyClass: shredding.KeyClass(r.KeyClass), First: r.Sequence}
+		if cmp.Or(cmp.Compare(k.Subject, after.Subject), cmp.Compare(k.KeyClass, after.KeyClass)) > 0 && len(out) < limit {
+			out = append(out, k)
 		}
 	}
+	return out, nil
 }
 
 // The memory store has no rows of streams, so they are computed from the events.

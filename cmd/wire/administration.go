@@ -37,6 +37,7 @@ func (a *App) composeAdministration(ctx context.Context, clock ports.Clock, poli
 			administration.AdoptSubscriptions(a.Store.Subscriptions.Subscriptions),
 			administration.AdoptMessageDecisions(a.Store.Subscriptions),
 			administration.AdoptProjections(a.Store.ProjectionVersions.ListProjections),
+			administration.AdoptProjectionVersions(a.Store.ProjectionVersions.ListProjections),
 			administration.AdoptSkips(a.Store.ProjectionVersions, a.Store.Directory),
 		},
 	})

@@ -22,13 +22,13 @@ func (a *App) composeVerifications(ctx context.Context, clock ports.Clock, ids p
 		return err
 	}
 	always := []verify.Option{verify.Settle(SettleSeconds), verify.DecidesBy(policyDigest(a.Catalog))}
-	compareErased := func(context.Context) (string, bool, error) { return "", false, nil }
+	compareErased := func(context.Context, string) (string, bool, error) { return "", false, nil }
 	var dataKeys ports.DataKeys
 	if p := a.personal; p != nil {
 		always = append(always, verify.WithKeyStore(&KeyStoreAudit{p.Erasures, p.KEKs, p.store}))
 		dataKeys = p.Keyring.service.app
-		compareErased = func(ctx context.Context) (string, bool, error) {
-			finding, err := p.compareErased(ctx, a.config.Erasure.GateInterval, clock)
+		compareErased = func(ctx context.Context, tenantID string) (string, bool, error) {
+			finding, err := p.compareErased(ctx, tenantID, a.config.Erasure.GateInterval, clock)
 			return finding, err == nil, err
 		}
 	}
@@ -45,14 +45,14 @@ func (a *App) composeVerifications(ctx context.Context, clock ports.Clock, ids p
 	return nil
 }
 
-// compareErased compares the receipts of erasures with the key store from the beginning, apart from
-// the gate, which compares what is new.
-func (p *personal) compareErased(ctx context.Context, interval time.Duration, clock ports.Clock) (finding string, err error) {
+// compareErased compares the receipts of a tenant's erasures with the key store from the beginning,
+// apart from the gate, which compares what is new of all tenants.
+func (p *personal) compareErased(ctx context.Context, tenantID string, interval time.Duration, clock ports.Clock) (finding string, err error) {
 	gate, err := erasure.NewGate(erasure.GateConfig{
 		Exports: p.Exports, Receipts: p.Erasures, Keys: p.store, DataKeys: p.Keyring.service.app, Clock: clock, Interval: interval, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return "", err
 	}
-	return gate.Compare(ctx)
+	return gate.CompareTenant(ctx, tenantID)
 }

@@ -124,7 +124,7 @@ func pathMembers(reg *Registration, pointer string) []string {
 
 // onlyAdds reports whether nothing is left of the differences between two schemas, such as another
 // default, once the added members are taken out of the newer one, and definitions that only the
-// newer one has. Reasons in x-not-pii do not count.
+// newer one has. Annotations do not count.
 func onlyAdds(have, reg *Registration, differences []Difference) bool {
 	older, okOlder := parse(have.DataSchema)
 	newer, okNewer := parse(reg.DataSchema)
@@ -157,15 +157,15 @@ func onlyAdds(have, reg *Registration, differences []Difference) bool {
 			delete(after, word)
 		}
 	}
-	removeNotPIIReasons(older.Root())
-	removeNotPIIReasons(newer.Root())
+	removeAnnotations(older.Root())
+	removeAnnotations(newer.Root())
 	return reflect.DeepEqual(before, after)
 }
 
-// EqualSchemas reports whether two JSON Schemas are equal apart from x-not-pii, the reason
-// why a member is not personal data. A reason documents the schema and does not change what
-// it accepts, so a module may add one to a version that is stored without it. The stored
-// document is not changed.
+// EqualSchemas reports whether two JSON Schemas are equal apart from annotations: titles,
+// descriptions, and x-not-pii, the reason why a member is not personal data. They document the
+// schema and do not change what it accepts, so a release may change them in a version that is
+// stored with others. The stored document is not changed.
 func EqualSchemas(a, b json.RawMessage) bool {
 	if bytes.Equal(a, b) {
 		return true
@@ -175,17 +175,22 @@ func EqualSchemas(a, b json.RawMessage) bool {
 	if !parsedX || !parsedY {
 		return false
 	}
-	removeNotPIIReasons(x.Root())
-	removeNotPIIReasons(y.Root())
+	removeAnnotations(x.Root())
+	removeAnnotations(y.Root())
 	return reflect.DeepEqual(x.Root().Value, y.Root().Value)
 }
 
-// removeNotPIIReasons removes x-not-pii from a schema and the schemas inside it, but not from
-// property names and plain values.
-func removeNotPIIReasons(n schema.Node) {
+// removeAnnotations removes titles, descriptions and x-not-pii from a schema and the schemas inside
+// it, but not from property names and plain values. Examples stay: a reference can lead into one.
+func removeAnnotations(n schema.Node) {
 	keywords, _ := n.Value.(map[string]any)
 	delete(keywords, "x-not-pii")
+	for _, word := range []string{"title", "description"} {
+		if _, isText := keywords[word].(string); isText {
+			delete(keywords, word)
+		}
+	}
 	for _, p := range n.Parts() {
-		removeNotPIIReasons(p.Node)
+		removeAnnotations(p.Node)
 	}
 }

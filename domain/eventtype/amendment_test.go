@@ -43,6 +43,9 @@ func TestAmend(t *testing.T) {
 		"narrowed beside":          {plain(closed(a)), plain(closed(`"a":{"type":"integer","minimum":1},` + b)), false, []string{"/data_schema/properties/a event_type.narrowed"}},
 		"widened beside":           {plain(closed(a)), plain(closed(`"a":{"type":"number"},` + b)), true, []string{"/data_schema/properties/a event_type.widened"}},
 		"another default beside":   {plain(closed(`"a":{"type":"integer","default":1}`, "a")), plain(closed(`"a":{"type":"integer","default":2},`+b, "a")), true, []string{"/data_schema event_type.changed"}},
+		"described otherwise":      {plain(closed(`"a":{"type":"integer","title":"A","description":"one"},"o":{"type":"array","items":{"description":"one"}}`)), plain(closed(`"a":{"type":"integer","description":"two"},"o":{"type":"array","items":{"title":"O"}},` + b)), true, nil},
+		"a member description":     {plain(closed(`"description":{"type":"string","default":"a"}`, "description")), plain(closed(`"description":{"type":"string","default":"b"},`+b, "description")), true, []string{"/data_schema event_type.changed"}},
+		"only described otherwise": {plain(closed(`"a":{"type":"integer"}`)), plain(closed(`"a":{"type":"integer","description":"two"}`)), true, []string{"/data_schema event_type.changed"}},
 		"declared personal":        {plain(closed(person)), with(closed(person+","+a), func(r *eventtype.Registration) { r.PIIFields = []eventtype.PIIField{name} }), true, []string{"/pii_fields/0 event_type.pii_declared"}},
 		"another subject": {
 			with(closed(person), func(r *eventtype.Registration) { r.PIIFields = []eventtype.PIIField{name} }),

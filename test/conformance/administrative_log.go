@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
@@ -48,8 +49,12 @@ func NewAdministrativeLog(clock ports.Clock, adoptions ...administration.Adoptio
 	return l, nil
 }
 
-// Node makes the logs of another node.
-func (l *AdministrativeLog) Node() *administration.Log { return administration.NewLog(l.config) }
+// Node makes the logs of another node, which adopts further what an earlier release stored.
+func (l *AdministrativeLog) Node(adoptions ...administration.Adoption) *administration.Log {
+	config := l.config
+	config.Adoptions = append(slices.Clip(config.Adoptions), adoptions...)
+	return administration.NewLog(config)
+}
 
 // Webhooks are the decisions about webhooks.
 func (l *AdministrativeLog) Webhooks() *administration.Webhooks {

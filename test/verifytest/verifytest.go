@@ -46,8 +46,8 @@ func (Store) PersonalRows(context.Context, event.PartitionID, event.Sequence) it
 }
 
 // PersonalKeys implements ports.ChainAudit.
-func (Store) PersonalKeys(context.Context, event.PartitionID) iter.Seq2[ports.PersonalKey, error] {
-	return none[ports.PersonalKey]
+func (Store) PersonalKeys(context.Context, event.PartitionID, ports.PersonalKey, int) ([]ports.PersonalKey, error) {
+	return nil, nil
 }
 
 // EventKeys implements ports.ChainAudit.

@@ -68,13 +68,19 @@ func (s *Audit) PersonalRows(ctx context.Context, p event.PartitionID, until eve
 	}, eventlogdb.ListEventPIISubjects, int32(p), int64(until))
 }
 
-// PersonalKeys implements ports.ChainAudit. It uses a connection until the iteration ends.
-func (s *Audit) PersonalKeys(ctx context.Context, p event.PartitionID) iter.Seq2[ports.PersonalKey, error] {
-	return readRows(ctx, s.db.Reads, func(rows pgx.Rows) (ports.PersonalKey, error) {
-		var r eventlogdb.ListPersonalKeysRow
-		err := rows.Scan(&r.SubjectID, &r.Class, &r.First)
-		return ports.PersonalKey{Subject: shredding.Subject(r.SubjectID), KeyClass: shredding.KeyClass(r.Class), First: event.Sequence(r.First)}, err
-	}, eventlogdb.ListPersonalKeys, int32(p))
+// PersonalKeys implements ports.ChainAudit.
+func (s *Audit) PersonalKeys(ctx context.Context, p event.PartitionID, after ports.PersonalKey, limit int) ([]ports.PersonalKey, error) {
+	rows, err := s.queries.ListPersonalKeys(ctx, s.db.Reads, &eventlogdb.ListPersonalKeysParams{
+		PartitionID: int32(p), AfterSubjectID: after.Subject.String(), AfterClass: int16(after.KeyClass), PageSize: pg.PageSize(limit),
+	})
+	if err != nil {
+		return nil, pg.Translate(ctx, err)
+	}
+	out := make([]ports.PersonalKey, len(rows))
+	for i, r := range rows {
+		out[i] = ports.PersonalKey{Subject: shredding.Subject(r.SubjectID), KeyClass: shredding.KeyClass(r.Class), First: event.Sequence(r.First)}
+	}
+	return out, nil
 }
 
 // EventKeys implements ports.ChainAudit. It uses a connection until the iteration ends.

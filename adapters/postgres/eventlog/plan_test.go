@@ -47,7 +47,7 @@ var readQueries = []string{
 	monitordb.ListSequencesAt, monitordb.CountCommits, monitordb.SampleEvents, monitordb.GetStreamSize, monitordb.ListProjectionLags, monitordb.GetWaitingIntents,
 	streamsdb.GetSnapshotEpoch, streamsdb.ListEntitySnapshots, streamsdb.SaveEntitySnapshot, streamsdb.DeleteOldEntitySnapshots, streamsdb.MarkEntitySnapshotsStale,
 	streamsdb.GetStreamSnapshot, streamsdb.CountStreamRedactions, streamsdb.RemoveStreamSnapshot, streamsdb.CountEntityRedactions, streamsdb.RemoveEntitySnapshot, streamsdb.SaveStreamSnapshot, streamsdb.DeleteOldStreamSnapshots,
-	eventlogdb.CountPersonalEvents, eventlogdb.CountPersonalIntents, eventlogdb.ListPersonalEvents, eventlogdb.ListPersonalIntents,
+	eventlogdb.CountPersonalEvents, eventlogdb.CountPersonalIntents, eventlogdb.ListPersonalEvents, eventlogdb.ListPersonalIntents, eventlogdb.ListPersonalKeys,
 	subscriptionsdb.CountSubscriptionMessages, subscriptionsdb.ListOpenMessages, subscriptionsdb.ListOpenMessagesOf, subscriptionsdb.ListMovingMessages, subscriptionsdb.ListWaitingMessages, subscriptionsdb.CountWaitingMessages, subscriptionsdb.ListLowestMessages, subscriptionsdb.ListPartitionsOfMessages, subscriptionsdb.ListParkedKeys, subscriptionsdb.ListAllParkedKeys, subscriptionsdb.ListParkedMessages, subscriptionsdb.ListParkedMessagesOf, subscriptionsdb.CountParkedByCode,
 	subscriptionsdb.SaveParked, subscriptionsdb.DeleteParked, subscriptionsdb.ClearParked, eventlogdb.ListEventsWithin, eventlogdb.ListPayloadSizes,
 	projectionsdb.LoadProjectionRows, projectionsdb.UpsertProjectionRows, projectionsdb.DeleteProjectionRows, projectionsdb.ForgetProjectionRows, projectionsdb.ListProjectionRows,

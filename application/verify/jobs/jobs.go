@@ -83,9 +83,9 @@ type Config struct {
 	Check func(ctx context.Context, tenantID, code string, progress verify.Progress, options ...verify.Option) ([]verify.EntityReport, error)
 	// Registries verifies all registries of event types.
 	Registries func(ctx context.Context, options ...verify.Option) ([]verify.RegistryReport, error)
-	// CompareErased compares the receipts of erasures with the key store, and returns what is
+	// CompareErased compares the receipts of a tenant's erasures with the key store, and returns what is
 	// wrong; compared is false where there are none.
-	CompareErased func(ctx context.Context) (finding string, compared bool, err error)
+	CompareErased func(ctx context.Context, tenantID string) (finding string, compared bool, err error)
 	DataKeys      ports.DataKeys // open the keys of persons; nil: a request to open them is refused
 	LogName       string         // of the installation
 	Node          string         // unique among the nodes

@@ -79,8 +79,8 @@ func (f *fixture) node(t *testing.T, name string) *jobs.Service {
 				return nil, ctx.Err()
 			}
 		},
-		CompareErased: func(context.Context) (string, bool, error) {
-			if f.erased == nil {
+		CompareErased: func(_ context.Context, tenantID string) (string, bool, error) {
+			if f.erased == nil || tenantID != "acme" {
 				return "", false, nil
 			}
 			return f.erased()

@@ -200,9 +200,9 @@ func (j *job) checkEventTypes(options []verify.Option) ([]RegistryData, error) {
 	return out, err
 }
 
-// compareErased compares the receipts of erasures, nil if the node has none.
+// compareErased compares the receipts of the tenant's erasures, nil if the node has none.
 func (j *job) compareErased() (*ErasuresData, error) {
-	finding, compared, err := j.service.CompareErased(j.ctx)
+	finding, compared, err := j.service.CompareErased(j.ctx, j.tenantID)
 	if err != nil || !compared {
 		return nil, err
 	}

@@ -216,13 +216,25 @@ func (q *Queries) ListPersonalIntents(ctx context.Context, db DBTX, arg *ListPer
 const ListPersonalKeys = `-- name: ListPersonalKeys :many
 SELECT r.subject_id, r.class, coalesce(min(r.sequence), 0)::bigint AS first
 FROM (
-    SELECT e.subject_id, e.class, e.sequence FROM backbone.event_pii_subjects e WHERE e.partition_id = $1
+    SELECT e.subject_id, e.class, e.sequence
+    FROM backbone.event_pii_subjects e
+    WHERE e.partition_id = $1 AND e.class BETWEEN 0 AND 255 AND e.subject_id >= $2 AND (e.subject_id, e.class) > ($2, $3::smallint)
     UNION ALL
-    SELECT i.subject_id, i.class, NULL FROM backbone.intent_pii_subjects i WHERE i.partition_id = $1
+    SELECT i.subject_id, i.class, NULL
+    FROM backbone.intent_pii_subjects i
+    WHERE i.partition_id = $1 AND i.class BETWEEN 0 AND 255 AND i.subject_id >= $2 AND (i.subject_id, i.class) > ($2, $3::smallint)
 ) AS r
 GROUP BY r.subject_id, r.class
 ORDER BY r.subject_id, r.class
+LIMIT $4::int
 `
+
+type ListPersonalKeysParams struct {
+	PartitionID    int32
+	AfterSubjectID string
+	AfterClass     int16
+	PageSize       int32
+}
 
 type ListPersonalKeysRow struct {
 	SubjectID string
@@ -230,9 +242,16 @@ type ListPersonalKeysRow struct {
 	First     int64
 }
 
-// The keys that values of a partition are sealed with, with the first event of each; 0: intents only.
-func (q *Queries) ListPersonalKeys(ctx context.Context, db DBTX, partitionID int32) ([]ListPersonalKeysRow, error) {
-	rows, err := db.Query(ctx, ListPersonalKeys, partitionID)
+// A page of the keys that values of a partition are sealed with, with the first event of each; 0:
+// intents only. The primary keys lead to the persons after the last one of the page before. No
+// key has another class: the comparison with the events finds such a row.
+func (q *Queries) ListPersonalKeys(ctx context.Context, db DBTX, arg *ListPersonalKeysParams) ([]ListPersonalKeysRow, error) {
+	rows, err := db.Query(ctx, ListPersonalKeys,
+		arg.PartitionID,
+		arg.AfterSubjectID,
+		arg.AfterClass,
+		arg.PageSize,
+	)
 	if err != nil {
 		return nil, err
 	}

@@ -53,13 +53,20 @@ WHERE x.partition_id = @partition_id AND x.subject_id = @subject_id AND x.intent
 ORDER BY x.intent_id
 LIMIT @page_size::int;
 
--- The keys that values of a partition are sealed with, with the first event of each; 0: intents only.
+-- A page of the keys that values of a partition are sealed with, with the first event of each; 0:
+-- intents only. The primary keys lead to the persons after the last one of the page before. No
+-- key has another class: the comparison with the events finds such a row.
 -- name: ListPersonalKeys :many
 SELECT r.subject_id, r.class, coalesce(min(r.sequence), 0)::bigint AS first
 FROM (
-    SELECT e.subject_id, e.class, e.sequence FROM backbone.event_pii_subjects e WHERE e.partition_id = @partition_id
+    SELECT e.subject_id, e.class, e.sequence
+    FROM backbone.event_pii_subjects e
+    WHERE e.partition_id = @partition_id AND e.class BETWEEN 0 AND 255 AND e.subject_id >= @after_subject_id AND (e.subject_id, e.class) > (@after_subject_id, @after_class::smallint)
     UNION ALL
-    SELECT i.subject_id, i.class, NULL FROM backbone.intent_pii_subjects i WHERE i.partition_id = @partition_id
+    SELECT i.subject_id, i.class, NULL
+    FROM backbone.intent_pii_subjects i
+    WHERE i.partition_id = @partition_id AND i.class BETWEEN 0 AND 255 AND i.subject_id >= @after_subject_id AND (i.subject_id, i.class) > (@after_subject_id, @after_class::smallint)
 ) AS r
 GROUP BY r.subject_id, r.class
-ORDER BY r.subject_id, r.class;
+ORDER BY r.subject_id, r.class
+LIMIT @page_size::int;
