@@ -9,6 +9,7 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/projections"
 	"github.com/erpbackbone/backbone/application/projections/custom"
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
@@ -211,4 +212,62 @@ func TestDecisions_AboutModules(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, ports.ProjectionDecision{Action: ports.ProjectionOperated, Version: 1, Operation: projection.Stop, Reason: stop.Reason}, r.Latest)
 	require.Empty(t, r.Versions)
+}
+
+// lateCheckpoints does something after it has read checkpoints.
+type lateCheckpoints struct {
+	ports.Projections
+	after func()
+}
+
+func (c lateCheckpoints) Checkpoints(ctx context.Context, name string, version int) ([]ports.Checkpoint, error) {
+	all, err := c.Projections.Checkpoints(ctx, name, version)
+	c.after()
+	return all, err
+}
+
+// The event of a skip names the event that was skipped, also when other persons and nodes are at work,
+// and there is none where nothing can be skipped.
+func TestSkip_IsRecorded(t *testing.T) {
+	t.Parallel()
+	g := newCustomFixture(t)
+	le := g.entity(t, "acme", "USMF")
+	for range 3 {
+		g.write(t, le, posted, `{"vendor":"V-1","amount":"1"}`)
+	}
+	p := g.create(t, "sums", definition("acme", ".data.vendor", sums, posted))
+	work := ports.ProjectionWork{Projection: p.Name, Version: p.Version, Partition: le.Partition}
+	halt := func(at event.Sequence) {
+		c, err := g.store.Projections.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: work, At: at, Code: "jq.failed"}, projection.StopPartition)
+		require.NoError(t, err)
+		require.Equal(t, projection.Halted, c.Status)
+	}
+	operate := func(store ports.Projections, action projection.Action) error {
+		operations := projections.NewOperations(projections.OperationsConfig{
+			Store: store, Log: g.store.Events, Register: g.store.ProjectionVersions, Decisions: g.decisions, Letters: g.store.ProjectionVersions, Leases: g.store.Leases, Clock: g.clock, Custom: g.service,
+		})
+		return operations.Do(t.Context(), projections.Command{Name: p.Name, Action: action, Partition: le.Partition, Decider: projections.Decider{By: "ada"}, Reason: "a test event"})
+	}
+	record := func() ports.ProjectionRecord {
+		return testkit.Must(g.decisions.Projection(t.Context(), "acme", "sums"))
+	}
+	created := record().Version
+	for _, action := range []projection.Action{projection.Skip, projection.Fix} {
+		require.Equal(t, projection.CodeNotHalted, fault.CodeOf(operate(g.store.Projections, action)))
+	}
+	require.Equal(t, created, record().Version, "nothing was decided")
+
+	halt(0)
+	require.NoError(t, operate(g.store.Projections, projection.Skip))
+	require.EqualValues(t, 1, record().Latest.Sequence)
+	halt(1)
+	late := lateCheckpoints{g.store.Projections, func() {
+		_, err := g.store.Projections.Skip(t.Context(), ports.ProjectionOperation{ProjectionWork: work, By: "bob", Sequence: 2})
+		require.NoError(t, err)
+		halt(2)
+	}}
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(operate(late, projection.Skip)))
+	all, err := g.store.Projections.Checkpoints(t.Context(), p.Name, p.Version)
+	require.NoError(t, err)
+	require.Equal(t, []any{event.Sequence(2), projection.Halted}, []any{all[0].Sequence, all[0].Status}, "no person has looked at event 3")
 }
