@@ -212,16 +212,20 @@ func (o *Operations) Do(ctx context.Context, c Command) error {
 		if c.Partition != 0 {
 			return fault.New(fault.Invalid, "projection.partition_unwanted", "%s acts on all legal entities; leave the legal entity out", c.Action).WithField("/legal_entity")
 		}
-		if err := o.decideOperation(ctx, c, p, 0); err != nil {
+		if err := o.decideOperation(ctx, c, p, nil, 0); err != nil {
 			return err
 		}
 	}
 	return o.setStatus(ctx, p.Name, p.Version, next, c)
 }
 
-// decideOperation records an action on a version; skipped is the event that a skip is about.
-func (o *Operations) decideOperation(ctx context.Context, c Command, p projection.Projection, skipped event.Sequence) error {
+// decideOperation records an action on a version, in partitions if it is not on the whole version;
+// skipped is the event that a skip is about.
+func (o *Operations) decideOperation(ctx context.Context, c Command, p projection.Projection, partitions []event.PartitionID, skipped event.Sequence) error {
 	d := ports.ProjectionDecision{Action: ports.ProjectionOperated, Version: p.Version, Partition: c.Partition, Operation: c.Action, Sequence: skipped, Reason: c.Reason}
+	if c.Partition == 0 {
+		d.Partitions = partitions
+	}
 	return decide(ctx, o.config.Decisions, c.Decider, p.Name, d, func(all projection.DecidedVersions) projection.DecidedVersions {
 		v := decided(all, p)
 		if next, err := p.Status.After(c.Action); err == nil {
@@ -299,7 +303,7 @@ func (o *Operations) onPartitions(ctx context.Context, c Command, p projection.P
 			skipped = halted
 		}
 	}
-	if err := o.decideOperation(ctx, c, p, skipped); err != nil {
+	if err := o.decideOperation(ctx, c, p, partitions, skipped); err != nil {
 		return err
 	}
 	for _, id := range partitions {

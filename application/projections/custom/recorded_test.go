@@ -271,3 +271,16 @@ func TestSkip_IsRecorded(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, []any{event.Sequence(2), projection.Halted}, []any{all[0].Sequence, all[0].Status}, "no person has looked at event 3")
 }
+
+// A fix of all legal entities is recorded with those that the person may see.
+func TestFix_IsRecorded(t *testing.T) {
+	t.Parallel()
+	g := newCustomFixture(t)
+	le := g.entity(t, "acme", "USMF")
+	g.entity(t, "acme", "DEMF")
+	p := g.create(t, "sums", definition("acme", ".data.vendor", sums, posted))
+	require.NoError(t, g.operations().Do(t.Context(), projections.Command{Name: p.Name, Action: projection.Fix, Partitions: []event.PartitionID{le.Partition}, Decider: projections.Decider{By: "ada"}}))
+	latest := testkit.Must(g.decisions.Projection(t.Context(), "acme", "sums")).Latest
+	require.Zero(t, latest.Partition)
+	require.Equal(t, []event.PartitionID{le.Partition}, latest.Partitions)
+}
