@@ -2,6 +2,7 @@ package custom_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -283,4 +284,55 @@ func TestFix_IsRecorded(t *testing.T) {
 	latest := testkit.Must(g.decisions.Projection(t.Context(), "acme", "sums")).Latest
 	require.Zero(t, latest.Partition)
 	require.Equal(t, []event.PartitionID{le.Partition}, latest.Partitions)
+}
+
+// failingSwitch fails after the event of a switch was recorded.
+type failingSwitch struct {
+	ports.ProjectionVersions
+	after error
+}
+
+func (f failingSwitch) SwitchProjection(ctx context.Context, s ports.ProjectionSwitch) error {
+	if err := s.Record(ctx); err != nil {
+		return err
+	}
+	return f.after
+}
+
+// A switch that fails after its event was recorded leaves the versions that readers see recorded, and
+// one that no node could take back is recorded once when it is tried again.
+func TestSwitch_FailsAfterItsEvent(t *testing.T) {
+	t.Parallel()
+	g := newCustomFixture(t)
+	g.entity(t, "acme", "USMF")
+	g.create(t, "sums", definition("acme", ".data.vendor", sums, posted))
+	record := func() ports.ProjectionRecord {
+		return testkit.Must(g.decisions.Projection(t.Context(), "acme", "sums"))
+	}
+	order := order("sums")
+	order.Force = true
+	rebuilds := g.rebuilds()
+	_, err := rebuilds.Start(t.Context(), order, false)
+	require.NoError(t, err)
+	_, err = rebuilds.Switch(t.Context(), order)
+	require.NoError(t, err)
+	_, err = rebuilds.Start(t.Context(), order, false)
+	require.NoError(t, err)
+
+	before, lost := record(), errors.New("connection lost")
+	failing := testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{
+		Store: g.store.Projections, Log: g.store.Events, Register: g.store.ProjectionVersions, Decisions: g.decisions, Versions: failingSwitch{g.store.ProjectionVersions, lost},
+		Snapshots: g.store.ProjectionSnapshots, Clock: g.clock, Custom: g.service, MaxBehind: 5,
+	}))
+	_, err = failing.Switch(t.Context(), order)
+	require.ErrorIs(t, err, lost)
+	require.Equal(t, before.Versions, record().Versions)
+	require.Equal(t, before.Version+2, record().Version, "the switch and that readers still see the version before")
+
+	activated := before.Versions.Activate(before.Versions[2])
+	require.NoError(t, g.decisions.Decide(t.Context(), "acme", record(), ports.ProjectionDecision{Action: ports.ProjectionActivated, Version: 3, Versions: activated, By: "ada"}))
+	_, err = rebuilds.Switch(t.Context(), order)
+	require.NoError(t, err)
+	require.Equal(t, activated, record().Versions)
+	require.Len(t, record().Versions, 2, "the version before is retained")
 }
