@@ -60,14 +60,17 @@ const (
 type ProjectionDecision struct {
 	Action    ProjectionAction
 	Version   int
-	Partition event.PartitionID // 0: all that the version reads
+	Partition event.PartitionID // 0: all that the version reads, or Partitions
 	Operation projection.Action // of ProjectionOperated
-	Sequence  event.Sequence    // that is skipped
-	Settings  *projection.Settings
-	Force     bool                       // activated although it lacked events
-	Reason    string                     // no personal data
-	By        string                     // person id; "": this server
-	Versions  projection.DecidedVersions // of a custom projection, as they are from now on
+	// Partitions are those that a fix or reset of all legal entities covers: the ones that the person
+	// may see.
+	Partitions []event.PartitionID
+	Sequence   event.Sequence // that is skipped
+	Settings   *projection.Settings
+	Force      bool                       // activated although it lacked events
+	Reason     string                     // no personal data
+	By         string                     // person id; "": this server
+	Versions   projection.DecidedVersions // of a custom projection, as they are from now on
 }
 
 // ProjectionDecisions records decisions about projections in the administrative log, before the

@@ -91,8 +91,9 @@ type ProjectionFailure struct {
 // ProjectionOperation is an action of an operator on a projection in one partition.
 type ProjectionOperation struct {
 	ProjectionWork
-	By     string // the operator
-	Reason string
+	By       string // the operator
+	Reason   string
+	Sequence event.Sequence // of Skip: the event that the partition is halted at
 }
 
 // Projections advances checkpoints and read models together. A checkpoint that was never
@@ -125,7 +126,7 @@ type Projections interface {
 	// succeeds. Fault projection.not_halted.
 	Fix(ctx context.Context, o ProjectionOperation) (Checkpoint, error)
 	// Skip advances over the event that a partition is halted at, and marks its dead letter as
-	// skipped. Fault projection.not_halted.
+	// skipped. Faults projection.not_halted; projection.changed if it is halted at another event.
 	Skip(ctx context.Context, o ProjectionOperation) (Checkpoint, error)
 	// Reset lets the handler remove the rows of the partition, sets the checkpoint to 0 and
 	// discards waiting dead letters, in one transaction and in any status.

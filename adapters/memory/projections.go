@@ -204,7 +204,7 @@ func (s *Projections) Fix(ctx context.Context, o ports.ProjectionOperation) (por
 // Skip implements ports.Projections.
 func (s *Projections) Skip(ctx context.Context, o ports.ProjectionOperation) (ports.Checkpoint, error) {
 	return s.onCheckpoint(ctx, o.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
-		if err := c.RequireHalted(); err != nil {
+		if err := c.RequireHaltedAt(o.Sequence); err != nil {
 			return false, err
 		}
 		e, err := s.next(ctx, o.Partition, c.Sequence)

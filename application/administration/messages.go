@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"time"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/concurrency"
@@ -64,22 +65,28 @@ func (s *Subscriptions) DecideMessages(ctx context.Context, d ports.MessageDecis
 // MessageDecisions implements ports.SubscriptionDecisions.
 func (s *Subscriptions) MessageDecisions(ctx context.Context, tenantID, id string, partitions []event.PartitionID, limit int) (out []ports.ParkedDecision, _ error) {
 	for _, p := range partitions {
-		events, err := s.log.newest(ctx, tenantID, messageStreamOf(id, p), limit)
+		var oldest time.Time // that is in the list if it is full
+		if len(out) == limit {
+			oldest = out[limit-1].At
+		}
+		collected := 0
+		err := s.log.eachNewest(ctx, tenantID, messageStreamOf(id, p), func(e *event.Recorded) (more bool, _ error) {
+			if e.RecordedAt.Before(oldest) {
+				return false, nil
+			}
+			decided, err := messagesOf(tenantID, e)
+			out, collected = append(out, decided...), collected+len(decided)
+			return collected < limit, err
+		})
 		if err != nil {
 			return nil, err
 		}
-		for i := range events {
-			decided, err := messagesOf(tenantID, &events[i])
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, decided...)
-		}
+		slices.SortFunc(out, func(a, b ports.ParkedDecision) int {
+			return cmp.Or(b.At.Compare(a.At), b.ID.Compare(a.ID), cmp.Compare(b.Sequence, a.Sequence))
+		})
+		out = out[:min(limit, len(out))]
 	}
-	slices.SortFunc(out, func(a, b ports.ParkedDecision) int {
-		return cmp.Or(b.At.Compare(a.At), b.ID.Compare(a.ID), cmp.Compare(b.Sequence, a.Sequence))
-	})
-	return out[:min(limit, len(out))], nil
+	return out, nil
 }
 
 func messagesOf(tenantID string, e *event.Recorded) (out []ports.ParkedDecision, err error) {
@@ -107,21 +114,33 @@ func messagesOf(tenantID string, e *event.Recorded) (out []ports.ParkedDecision,
 	return out, nil
 }
 
-// newest reads the newest events of a stream.
-func (l *Log) newest(ctx context.Context, tenantID string, stream event.StreamID, limit int) ([]event.Recorded, error) {
+// newestEvents is how many events of a stream are read at once, each with up to eventMessages messages.
+const newestEvents = 50
+
+// eachNewest calls f with the events of a stream, the newest first, while it returns true.
+func (l *Log) eachNewest(ctx context.Context, tenantID string, stream event.StreamID, f func(e *event.Recorded) (more bool, err error)) error {
 	log, err := l.Of(ctx, tenantID)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	status, err := l.streams.StreamStatus(ctx, log.Partition, stream)
 	if err != nil || status.State == event.StreamAbsent {
-		return nil, err
+		return err
 	}
-	from := event.Version(1)
-	if status.Version > event.Version(limit) {
-		from = status.Version - event.Version(limit) + 1
+	for last := status.Version; last > 0; {
+		first := max(last, newestEvents) - newestEvents + 1
+		events, err := l.streams.EventsOfStream(ctx, log.Partition, stream, first, int(last-first)+1)
+		if err != nil {
+			return err
+		}
+		for i := range slices.Backward(events) {
+			if more, err := f(&events[i]); err != nil || !more {
+				return err
+			}
+		}
+		last = first - 1
 	}
-	return l.streams.EventsOfStream(ctx, log.Partition, stream, from, limit)
+	return nil
 }
 
 // formerMessages has the digest of the decisions that an earlier release stored.

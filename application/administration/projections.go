@@ -54,6 +54,7 @@ type projectionData struct {
 	Version    int                        `json:"version,omitempty"` // that the decision is about
 	Definition json.RawMessage            `json:"definition,omitempty"`
 	Partition  event.PartitionID          `json:"partition_id,omitempty"`
+	Partitions []event.PartitionID        `json:"partition_ids,omitempty"`
 	Operation  projection.Action          `json:"operation,omitempty"`
 	Sequence   event.Sequence             `json:"sequence,omitempty,string"` // that is skipped
 	Settings   *projection.Settings       `json:"settings,omitempty"`
@@ -84,7 +85,7 @@ func projectionRecordOf(e *event.Recorded) (r ports.ProjectionRecord, err error)
 	r = ports.ProjectionRecord{Name: data.Name, Version: e.StreamVersion, Definition: data.Definition, Removed: e.Type == ProjectionRemoved, Versions: data.Versions}
 	if action := ports.ProjectionAction(strings.TrimPrefix(e.Type, projectionStream+".")); e.Type != ProjectionDefined && !r.Removed {
 		r.Latest = ports.ProjectionDecision{
-			Action: action, Version: data.Version, Partition: data.Partition, Operation: data.Operation, Sequence: data.Sequence, Settings: data.Settings, Force: data.Force, Reason: data.Reason,
+			Action: action, Version: data.Version, Partition: data.Partition, Partitions: data.Partitions, Operation: data.Operation, Sequence: data.Sequence, Settings: data.Settings, Force: data.Force, Reason: data.Reason,
 		}
 	}
 	return r, err
@@ -123,7 +124,7 @@ func (p *Projections) Define(ctx context.Context, tenantID string, before ports.
 // Decide implements ports.ProjectionDecisions.
 func (p *Projections) Decide(ctx context.Context, tenantID string, before ports.ProjectionRecord, d ports.ProjectionDecision) error {
 	return p.record(ctx, tenantID, before, d.By, projectionDraft(projectionStream+"."+string(d.Action), projectionData{
-		Name: before.Name, Version: d.Version, Definition: before.Definition, Partition: d.Partition, Operation: d.Operation, Sequence: d.Sequence, Settings: d.Settings, Force: d.Force, Reason: d.Reason,
+		Name: before.Name, Version: d.Version, Definition: before.Definition, Partition: d.Partition, Partitions: d.Partitions, Operation: d.Operation, Sequence: d.Sequence, Settings: d.Settings, Force: d.Force, Reason: d.Reason,
 		Versions: d.Versions,
 	}))
 }
@@ -297,7 +298,8 @@ const projectionSchema = `{
     "projection": {"type": "string", "minLength": 1, "maxLength": 200},
     "version": {"type": "integer", "minimum": 1, "description": "that this is about"},
     "definition": {"type": "object", "description": "of a custom projection, the newest: filter, key and fold"},
-    "partition_id": {"type": "integer", "minimum": 1, "description": "of the legal entity; absent: all"},
+    "partition_id": {"type": "integer", "minimum": 1, "description": "of the legal entity; absent: all, or partition_ids"},
+    "partition_ids": {"type": "array", "items": {"type": "integer", "minimum": 1}, "description": "of the legal entities that a fix or reset covers: those that the person may see"},
     "operation": {"enum": ["start", "pause", "resume", "stop", "reset", "fix", "skip"]},
     "sequence": {"type": "string", "pattern": "^[0-9]{1,19}$", "description": "of the event that is skipped"},
     "settings": {"type": "object", "description": "how it is run"},

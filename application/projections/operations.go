@@ -212,30 +212,19 @@ func (o *Operations) Do(ctx context.Context, c Command) error {
 		if c.Partition != 0 {
 			return fault.New(fault.Invalid, "projection.partition_unwanted", "%s acts on all legal entities; leave the legal entity out", c.Action).WithField("/legal_entity")
 		}
-		if err := o.decideOperation(ctx, c, p); err != nil {
+		if err := o.decideOperation(ctx, c, p, nil, 0); err != nil {
 			return err
 		}
 	}
 	return o.setStatus(ctx, p.Name, p.Version, next, c)
 }
 
-// maxWaitingLetters is more than a projection has versions that are halted in one partition, at one
-// event each.
-const maxWaitingLetters = 1000
-
-// decideOperation records an action on a version.
-func (o *Operations) decideOperation(ctx context.Context, c Command, p projection.Projection) error {
-	d := ports.ProjectionDecision{Action: ports.ProjectionOperated, Version: p.Version, Partition: c.Partition, Operation: c.Action, Reason: c.Reason}
-	if c.Action == projection.Skip {
-		letters, err := o.config.Letters.ListDeadLetters(ctx, ports.DeadLetterQuery{
-			Kind: ports.LetterOfProjection, Name: p.Name, Partitions: []event.PartitionID{c.Partition}, Statuses: []string{ports.LetterWaiting}, Limit: maxWaitingLetters,
-		})
-		if err != nil {
-			return err
-		}
-		if i := slices.IndexFunc(letters, func(l ports.DeadLetter) bool { return l.Version == p.Version }); i >= 0 {
-			d.Sequence = letters[i].Sequence
-		}
+// decideOperation records an action on a version, in partitions if it is not on the whole version;
+// skipped is the event that a skip is about.
+func (o *Operations) decideOperation(ctx context.Context, c Command, p projection.Projection, partitions []event.PartitionID, skipped event.Sequence) error {
+	d := ports.ProjectionDecision{Action: ports.ProjectionOperated, Version: p.Version, Partition: c.Partition, Operation: c.Action, Sequence: skipped, Reason: c.Reason}
+	if c.Partition == 0 {
+		d.Partitions = partitions
 	}
 	return decide(ctx, o.config.Decisions, c.Decider, p.Name, d, func(all projection.DecidedVersions) projection.DecidedVersions {
 		v := decided(all, p)
@@ -304,12 +293,22 @@ func (o *Operations) onPartitions(ctx context.Context, c Command, p projection.P
 	if err != nil {
 		return err
 	}
-	if err := o.decideOperation(ctx, c, p); err != nil {
+	var skipped event.Sequence
+	if c.Action != projection.Reset && c.Partition != 0 {
+		halted, err := o.haltedAt(ctx, p, c.Partition)
+		if err != nil {
+			return err
+		}
+		if c.Action == projection.Skip {
+			skipped = halted
+		}
+	}
+	if err := o.decideOperation(ctx, c, p, partitions, skipped); err != nil {
 		return err
 	}
 	for _, id := range partitions {
 		operation := ports.ProjectionOperation{
-			ProjectionWork: ports.ProjectionWork{Projection: p.Name, Version: p.Version, Partition: id}, By: c.By, Reason: c.Reason,
+			ProjectionWork: ports.ProjectionWork{Projection: p.Name, Version: p.Version, Partition: id}, By: c.By, Reason: c.Reason, Sequence: skipped,
 		}
 		var err error
 		switch c.Action {
@@ -328,6 +327,20 @@ func (o *Operations) onPartitions(ctx context.Context, c Command, p projection.P
 		}
 	}
 	return nil
+}
+
+// haltedAt returns the event that a version is halted at in a partition. Fault
+// projection.not_halted.
+func (o *Operations) haltedAt(ctx context.Context, p projection.Projection, id event.PartitionID) (event.Sequence, error) {
+	all, err := o.config.Store.Checkpoints(ctx, p.Name, p.Version)
+	if err != nil {
+		return 0, err
+	}
+	var c ports.Checkpoint
+	if i := slices.IndexFunc(all, func(c ports.Checkpoint) bool { return c.Partition == id }); i >= 0 {
+		c = all[i]
+	}
+	return c.Sequence + 1, c.RequireHalted()
 }
 
 // Configure replaces the settings. Fault projection.settings_invalid.

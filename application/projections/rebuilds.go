@@ -331,6 +331,7 @@ func (r *Rebuilds) switchTo(ctx context.Context, o Order, choose func(Rebuild) i
 		return b, err
 	}
 	recorded := false // the transaction of the switch may run again
+	var before projection.DecidedVersions
 	err = r.activate(ctx, o, ports.ProjectionSwitch{
 		Projection: o.Name, From: b.Active, To: to, MaxBehind: uint64(r.config.MaxBehind), Force: o.Force,
 		Types: code.EventTypes, Handler: code.handler, Partitions: code.readPartitions, By: o.By,
@@ -339,6 +340,7 @@ func (r *Rebuilds) switchTo(ctx context.Context, o Order, choose func(Rebuild) i
 				return nil
 			}
 			err := r.decide(ctx, o, ports.ProjectionActivated, to, func(v projection.DecidedVersions) projection.DecidedVersions {
+				before = v
 				if o.Partition != 0 {
 					return v.ActivatePartition(to, o.Partition)
 				}
@@ -349,11 +351,36 @@ func (r *Rebuilds) switchTo(ctx context.Context, o Order, choose func(Rebuild) i
 		},
 	})
 	if err != nil {
+		if recorded {
+			r.reverse(ctx, o, b.Active, to, before)
+		}
 		return b, err
 	}
 	r.config.Logger.InfoContext(ctx, "readers are shown another version of a projection", "projection", o.Name, "from", b.Active, "to", to, "partition", uint32(o.Partition), "by", o.By, "forced", o.Force)
 	r.config.Wake()
 	return r.Show(ctx, o.Name)
+}
+
+// reverseTimeout is how long a failed switch waits until its reversal is recorded.
+const reverseTimeout = 10 * time.Second
+
+// reverse records that readers still see a version, after the event of a switch was recorded and the
+// transaction failed; before are the versions before that event. If it is not recorded, the next start
+// carries the switch out.
+func (r *Rebuilds) reverse(ctx context.Context, o Order, active, to int, before projection.DecidedVersions) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), reverseTimeout) // the caller may be gone
+	defer cancel()
+	p, err := r.findVersion(ctx, o.Name, to)
+	if err == nil && p.Role != projection.Building && p.Role != projection.Retained {
+		return // the transaction was committed, and only its answer was lost
+	}
+	if err == nil {
+		err = r.decide(ctx, o, ports.ProjectionActivated, active, func(v projection.DecidedVersions) projection.DecidedVersions { return v.Deactivate(before) })
+	}
+	if err != nil {
+		r.config.Logger.WarnContext(ctx, "a switch to another version of a projection failed after it was recorded, and that could not be taken back; switch again, or start a node again, which switches",
+			"projection", o.Name, "version", to, "partition", uint32(o.Partition), "code", fault.CodeOf(err))
+	}
 }
 
 // Cancel drops the building version; its rows are removed in steps. Fault

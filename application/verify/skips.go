@@ -22,15 +22,10 @@ type skip struct {
 }
 
 // skips compares the dead letters of projections that say that a person skipped the event with what
-// the administrative log recorded, by projection, partition and sequence. A rebuild that comes to the
-// same event makes a letter of its own.
-type skips map[skipped]skip
-
-type skipped struct {
-	projection string
-	partition  event.PartitionID
-	sequence   event.Sequence
-}
+// the administrative log recorded. A rebuild that comes to the same event makes a letter of its own, so
+// that one event can be skipped several times, by other persons and for other reasons; a switch moves
+// letters to other versions.
+type skips map[skip]bool
 
 func (s skips) note(c *chain, e *event.Recorded) {
 	var data struct {
@@ -49,7 +44,7 @@ func (s skips) note(c *chain, e *event.Recorded) {
 		data.Skips = append(data.Skips, data.skip)
 	}
 	for _, one := range data.Skips {
-		s[skipped{one.Projection, one.Partition, one.Sequence}] = one
+		s[one] = true
 	}
 }
 
@@ -72,7 +67,7 @@ func (s skips) compare(ctx context.Context, c *chain, store Store) error {
 		}
 		for _, l := range page {
 			_, name, _ := projection.SplitName(l.Name)
-			if one, known := s[skipped{name, l.Partition, l.Sequence}]; !known || one.By != l.SettledBy || one.Reason != l.Reason {
+			if !s[skip{name, l.Partition, l.Sequence, l.SettledBy, l.Reason}] {
 				c.add(ProjectionMismatch, 0, fmt.Sprintf("no event says that a person had the projection %s skip event %d in this way", name, l.Sequence))
 			}
 		}

@@ -108,6 +108,18 @@ func (c *Checkpoint) RequireHalted() error {
 	return nil
 }
 
+// RequireHaltedAt refuses to skip an event that a partition is not halted at. Faults
+// projection.not_halted, projection.changed.
+func (c *Checkpoint) RequireHaltedAt(s event.Sequence) error {
+	if err := c.RequireHalted(); err != nil {
+		return err
+	}
+	if s != c.Sequence+1 {
+		return Changed()
+	}
+	return nil
+}
+
 // Rewind starts again at the beginning of the log. The counters stay: they count work that
 // was done.
 func (c *Checkpoint) Rewind(at time.Time) {

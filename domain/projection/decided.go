@@ -81,8 +81,12 @@ func (d DecidedVersions) Without(version int) DecidedVersions {
 }
 
 // Activate makes a version active. The active one is retained, and the version that was retained
-// before goes.
+// before goes. A version that is active already stays so: a switch whose event was recorded and that
+// then failed is tried again.
 func (d DecidedVersions) Activate(to DecidedVersion) DecidedVersions {
+	if d.Active().Version == to.Version {
+		return d
+	}
 	out := slices.DeleteFunc(slices.Clone(d), func(v DecidedVersion) bool { return v.Version == to.Version || v.Role == Retained && v.Scope == 0 })
 	for i := range out {
 		if out[i].Role == Active {
@@ -91,6 +95,19 @@ func (d DecidedVersions) Activate(to DecidedVersion) DecidedVersions {
 	}
 	to.Role, to.SelfSwitching = Active, false
 	return out.With(to)
+}
+
+// Deactivate takes a switch back that had no effect: versions have the roles of before again.
+func (d DecidedVersions) Deactivate(before DecidedVersions) DecidedVersions {
+	out := slices.Clone(d)
+	for _, v := range before {
+		if now, known := d.Find(v.Version); known {
+			now.Role, now.SelfSwitching = v.Role, v.SelfSwitching
+			v = now
+		}
+		out = out.With(v)
+	}
+	return out
 }
 
 // ActivatePartition replaces rows of one partition in the active version by those of a version,

@@ -241,7 +241,15 @@ func fixPartition(t *testing.T, s *suite) {
 func skipEvent(t *testing.T, s *suite) {
 	ctx := context.Background()
 	h, name, before := s.halted(t)
-	c, err := s.store.Skip(ctx, h.operation(name))
+	skip := h.operation(name)
+	for _, other := range []event.Sequence{0, 4, 6} {
+		skip.Sequence = other
+		_, err := s.store.Skip(ctx, skip)
+		require.Equal(t, projection.CodeChanged, fault.CodeOf(err), "it is halted at another event")
+	}
+	require.Equal(t, before.Revision, s.registered(t, name).Revision)
+	skip.Sequence = 5
+	c, err := s.store.Skip(ctx, skip)
 	require.NoError(t, err)
 	require.Equal(t, []any{event.Sequence(5), projection.Reading, uint64(1)}, []any{c.Sequence, c.Status, c.Skipped})
 	require.Greater(t, s.registered(t, name).Revision, before.Revision)

@@ -151,7 +151,7 @@ func (s *Checkpoints) Fix(ctx context.Context, o ports.ProjectionOperation) (por
 // Skip implements ports.Projections.
 func (s *Checkpoints) Skip(ctx context.Context, o ports.ProjectionOperation) (ports.Checkpoint, error) {
 	return s.onCheckpoint(ctx, o.ProjectionWork, func(tx pgx.Tx, c *ports.Checkpoint) (bool, error) {
-		if err := c.RequireHalted(); err != nil {
+		if err := c.RequireHaltedAt(o.Sequence); err != nil {
 			return false, err
 		}
 		e, err := s.readNext(ctx, tx, o.Partition, c.Sequence)

@@ -2,6 +2,7 @@ package custom_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -9,6 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/projections"
 	"github.com/erpbackbone/backbone/application/projections/custom"
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
@@ -211,4 +213,126 @@ func TestDecisions_AboutModules(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, ports.ProjectionDecision{Action: ports.ProjectionOperated, Version: 1, Operation: projection.Stop, Reason: stop.Reason}, r.Latest)
 	require.Empty(t, r.Versions)
+}
+
+// lateCheckpoints does something after it has read checkpoints.
+type lateCheckpoints struct {
+	ports.Projections
+	after func()
+}
+
+func (c lateCheckpoints) Checkpoints(ctx context.Context, name string, version int) ([]ports.Checkpoint, error) {
+	all, err := c.Projections.Checkpoints(ctx, name, version)
+	c.after()
+	return all, err
+}
+
+// The event of a skip names the event that was skipped, also when other persons and nodes are at work,
+// and there is none where nothing can be skipped.
+func TestSkip_IsRecorded(t *testing.T) {
+	t.Parallel()
+	g := newCustomFixture(t)
+	le := g.entity(t, "acme", "USMF")
+	for range 3 {
+		g.write(t, le, posted, `{"vendor":"V-1","amount":"1"}`)
+	}
+	p := g.create(t, "sums", definition("acme", ".data.vendor", sums, posted))
+	work := ports.ProjectionWork{Projection: p.Name, Version: p.Version, Partition: le.Partition}
+	halt := func(at event.Sequence) {
+		c, err := g.store.Projections.Isolate(t.Context(), ports.ProjectionFailure{ProjectionWork: work, At: at, Code: "jq.failed"}, projection.StopPartition)
+		require.NoError(t, err)
+		require.Equal(t, projection.Halted, c.Status)
+	}
+	operate := func(store ports.Projections, action projection.Action) error {
+		operations := projections.NewOperations(projections.OperationsConfig{
+			Store: store, Log: g.store.Events, Register: g.store.ProjectionVersions, Decisions: g.decisions, Letters: g.store.ProjectionVersions, Leases: g.store.Leases, Clock: g.clock, Custom: g.service,
+		})
+		return operations.Do(t.Context(), projections.Command{Name: p.Name, Action: action, Partition: le.Partition, Decider: projections.Decider{By: "ada"}, Reason: "a test event"})
+	}
+	record := func() ports.ProjectionRecord {
+		return testkit.Must(g.decisions.Projection(t.Context(), "acme", "sums"))
+	}
+	created := record().Version
+	for _, action := range []projection.Action{projection.Skip, projection.Fix} {
+		require.Equal(t, projection.CodeNotHalted, fault.CodeOf(operate(g.store.Projections, action)))
+	}
+	require.Equal(t, created, record().Version, "nothing was decided")
+
+	halt(0)
+	require.NoError(t, operate(g.store.Projections, projection.Skip))
+	require.EqualValues(t, 1, record().Latest.Sequence)
+	halt(1)
+	late := lateCheckpoints{g.store.Projections, func() {
+		_, err := g.store.Projections.Skip(t.Context(), ports.ProjectionOperation{ProjectionWork: work, By: "bob", Sequence: 2})
+		require.NoError(t, err)
+		halt(2)
+	}}
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(operate(late, projection.Skip)))
+	all, err := g.store.Projections.Checkpoints(t.Context(), p.Name, p.Version)
+	require.NoError(t, err)
+	require.Equal(t, []any{event.Sequence(2), projection.Halted}, []any{all[0].Sequence, all[0].Status}, "no person has looked at event 3")
+}
+
+// A fix of all legal entities is recorded with those that the person may see.
+func TestFix_IsRecorded(t *testing.T) {
+	t.Parallel()
+	g := newCustomFixture(t)
+	le := g.entity(t, "acme", "USMF")
+	g.entity(t, "acme", "DEMF")
+	p := g.create(t, "sums", definition("acme", ".data.vendor", sums, posted))
+	require.NoError(t, g.operations().Do(t.Context(), projections.Command{Name: p.Name, Action: projection.Fix, Partitions: []event.PartitionID{le.Partition}, Decider: projections.Decider{By: "ada"}}))
+	latest := testkit.Must(g.decisions.Projection(t.Context(), "acme", "sums")).Latest
+	require.Zero(t, latest.Partition)
+	require.Equal(t, []event.PartitionID{le.Partition}, latest.Partitions)
+}
+
+// failingSwitch fails after the event of a switch was recorded.
+type failingSwitch struct {
+	ports.ProjectionVersions
+	after error
+}
+
+func (f failingSwitch) SwitchProjection(ctx context.Context, s ports.ProjectionSwitch) error {
+	if err := s.Record(ctx); err != nil {
+		return err
+	}
+	return f.after
+}
+
+// A switch that fails after its event was recorded leaves the versions that readers see recorded, and
+// one that no node could take back is recorded once when it is tried again.
+func TestSwitch_FailsAfterItsEvent(t *testing.T) {
+	t.Parallel()
+	g := newCustomFixture(t)
+	g.entity(t, "acme", "USMF")
+	g.create(t, "sums", definition("acme", ".data.vendor", sums, posted))
+	record := func() ports.ProjectionRecord {
+		return testkit.Must(g.decisions.Projection(t.Context(), "acme", "sums"))
+	}
+	order := order("sums")
+	order.Force = true
+	rebuilds := g.rebuilds()
+	_, err := rebuilds.Start(t.Context(), order, false)
+	require.NoError(t, err)
+	_, err = rebuilds.Switch(t.Context(), order)
+	require.NoError(t, err)
+	_, err = rebuilds.Start(t.Context(), order, false)
+	require.NoError(t, err)
+
+	before, lost := record(), errors.New("connection lost")
+	failing := testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{
+		Store: g.store.Projections, Log: g.store.Events, Register: g.store.ProjectionVersions, Decisions: g.decisions, Versions: failingSwitch{g.store.ProjectionVersions, lost},
+		Snapshots: g.store.ProjectionSnapshots, Clock: g.clock, Custom: g.service, MaxBehind: 5,
+	}))
+	_, err = failing.Switch(t.Context(), order)
+	require.ErrorIs(t, err, lost)
+	require.Equal(t, before.Versions, record().Versions)
+	require.Equal(t, before.Version+2, record().Version, "the switch and that readers still see the version before")
+
+	activated := before.Versions.Activate(before.Versions[2])
+	require.NoError(t, g.decisions.Decide(t.Context(), "acme", record(), ports.ProjectionDecision{Action: ports.ProjectionActivated, Version: 3, Versions: activated, By: "ada"}))
+	_, err = rebuilds.Switch(t.Context(), order)
+	require.NoError(t, err)
+	require.Equal(t, activated, record().Versions)
+	require.Len(t, record().Versions, 2, "the version before is retained")
 }
