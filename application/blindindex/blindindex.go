@@ -8,6 +8,7 @@
 package blindindex
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"slices"
@@ -160,38 +161,40 @@ func (x *Index) RunOnce(ctx context.Context) error {
 	}
 	var failed error
 	for _, log := range append(logs, administrative...) {
-		err := x.follow(ctx, log, positions[log.Partition], heads[log.Partition].Sequence)
-		if err != nil && fault.CodeOf(err) != blindindex.CodeMoved { // another node has read on
+		reached, err := x.follow(ctx, log, positions[log.Partition], heads[log.Partition].Sequence)
+		if err != nil && fault.CodeOf(err) != blindindex.CodeMoved && ctx.Err() == nil { // another node has read on
+			x.Logger.WarnContext(ctx, "the index of personal data stays behind in a log",
+				"tenant", log.TenantID, "partition", uint32(log.Partition), "sequence", uint64(reached), "code", fault.CodeOf(err))
 			failed = err
 		}
 	}
-	return failed
+	return cmp.Or(failed, ctx.Err())
 }
 
-// follow reads a log from a position to its head.
-func (x *Index) follow(ctx context.Context, log ports.LegalEntity, at ports.BlindIndexPosition, head event.Sequence) error {
+// follow reads a log from a position to its head, and returns how far it came.
+func (x *Index) follow(ctx context.Context, log ports.LegalEntity, at ports.BlindIndexPosition, head event.Sequence) (event.Sequence, error) {
 	key, err := x.hash(ctx, log.TenantID, "key", blindindex.Rules)
 	if err != nil {
-		return err
+		return at.Sequence, err
 	}
 	if at.Revision == 0 || at.Key != key {
 		if at, err = x.Store.BeginBlindIndex(ctx, log.Partition, at, key); err != nil {
-			return err
+			return at.Sequence, err
 		}
 	}
 	if at.Sequence >= head {
-		return nil
+		return at.Sequence, nil
 	}
 	types, err := x.searched(ctx, log.TenantID)
 	if err != nil {
-		return err
+		return at.Sequence, err
 	}
 	for at.Sequence < head && ctx.Err() == nil {
 		var found []event.Recorded
 		if len(types) > 0 {
 			found, err = x.Log.Events(ctx, ports.EventQuery{Partition: log.Partition, Types: types, After: at.Sequence, Until: head, Limit: x.Limits.Batch, Bytes: x.Limits.Bytes})
 			if err != nil {
-				return err
+				return at.Sequence, err
 			}
 		}
 		through := head
@@ -200,13 +203,15 @@ func (x *Index) follow(ctx context.Context, log ports.LegalEntity, at ports.Blin
 		}
 		entries, err := x.entries(ctx, log, found)
 		if err != nil {
-			return err
+			return at.Sequence, err
 		}
-		if at, err = x.Store.AdvanceBlindIndex(ctx, log.Partition, at, through, entries); err != nil {
-			return err
+		next, err := x.Store.AdvanceBlindIndex(ctx, log.Partition, at, through, entries)
+		if err != nil {
+			return at.Sequence, err
 		}
+		at = next
 	}
-	return ctx.Err()
+	return at.Sequence, ctx.Err()
 }
 
 // searched lists the types with searchable values that may be in the logs of a tenant. It is asked after

@@ -50,12 +50,13 @@ type sealedValue struct {
 	pointer  string // in the data
 }
 
-// entries computes what the index has of events. A value that cannot be opened, which
-// verification finds, is left out; an erased one too.
+// entries computes what the index has of events. One whose values cannot be opened, which
+// verification finds, is left out: the index must move on, because erasures wait for it. Erased
+// values are left out too.
 func (x *Index) entries(ctx context.Context, log ports.LegalEntity, events []event.Recorded) ([]blindindex.Entry, error) {
 	var sealed []sealedEvent
 	for i := range events {
-		s, err := x.findSealed(ctx, &events[i])
+		s, err := x.findSealed(ctx, log, &events[i])
 		if err != nil {
 			return nil, err
 		}
@@ -63,7 +64,7 @@ func (x *Index) entries(ctx context.Context, log ports.LegalEntity, events []eve
 			sealed = append(sealed, s)
 		}
 	}
-	if err := x.open(ctx, sealed); err != nil {
+	if err := x.open(ctx, log, sealed); err != nil {
 		return nil, err
 	}
 	known := map[blindindex.Entry]bool{}
@@ -74,7 +75,8 @@ func (x *Index) entries(ctx context.Context, log ports.LegalEntity, events []eve
 			continue
 		}
 		if err := json.Unmarshal(s.opened.Document, &opened); err != nil || len(opened) != len(s.values) {
-			return nil, fault.New(fault.Internal, "blind_index.open_failed", "the opened values are not those that were sealed; report this defect")
+			x.leaveOut(ctx, log, s.event, fault.New(fault.Internal, "blind_index.open_failed", "the opened values are not those that were sealed; report this defect"))
+			continue
 		}
 		for i, v := range s.values {
 			for _, found := range blindindex.Values(v.pointer, opened[i]) {
@@ -97,14 +99,16 @@ func (x *Index) entries(ctx context.Context, log ports.LegalEntity, events []eve
 	return entries, nil
 }
 
-// findSealed lists the sealed values of an event that may hold what is searched for.
-func (x *Index) findSealed(ctx context.Context, e *event.Recorded) (out sealedEvent, err error) {
+// findSealed lists the sealed values of an event that may hold what is searched for, none if one is
+// malformed.
+func (x *Index) findSealed(ctx context.Context, log ports.LegalEntity, e *event.Recorded) (out sealedEvent, err error) {
 	if !shredding.HasSealed(e.Payload) {
 		return out, nil
 	}
 	all, err := shredding.FindSealed(e.Payload)
 	if err != nil {
-		return out, err
+		x.leaveOut(ctx, log, e, err)
+		return out, nil
 	}
 	at := shredding.Location{Partition: e.Partition, Kind: shredding.KindEvent, Record: e.ID, Type: e.Type, SchemaVersion: e.SchemaVersion}
 	manifest, err := x.Manifests.Manifest(ctx, at)
@@ -115,12 +119,13 @@ func (x *Index) findSealed(ctx context.Context, e *event.Recorded) (out sealedEv
 	document := []byte{'['}
 	for _, s := range all {
 		class, known := manifest.ClassAt(s.Pointer, dataPointer)
-		header, err := s.Envelope.Header()
-		if err != nil {
-			return out, err
-		}
 		if !known || !blindindex.IsSearched(class) {
 			continue
+		}
+		header, err := s.Envelope.Header()
+		if err != nil {
+			x.leaveOut(ctx, log, e, err)
+			return sealedEvent{}, nil
 		}
 		if len(out.values) > 0 {
 			document = append(document, ',')
@@ -134,8 +139,8 @@ func (x *Index) findSealed(ctx context.Context, e *event.Recorded) (out sealedEv
 }
 
 // open opens the values of all events together, so that each key is fetched once. If one of them
-// cannot be opened it opens the events one by one and leaves out those that fail.
-func (x *Index) open(ctx context.Context, sealed []sealedEvent) error {
+// cannot be opened it opens the events one by one and leaves out those that fail for good.
+func (x *Index) open(ctx context.Context, log ports.LegalEntity, sealed []sealedEvent) error {
 	if len(sealed) == 0 {
 		return nil
 	}
@@ -144,24 +149,41 @@ func (x *Index) open(ctx context.Context, sealed []sealedEvent) error {
 		documents[i] = sealed[i].opened
 	}
 	err := x.Opener.Open(ctx, documents, module.Planning{})
-	if fault.CodeOf(err) == codeUnsealable {
-		err = nil
-		for i := range documents {
-			one := documents[i : i+1]
-			switch failed := x.Opener.Open(ctx, one, module.Planning{}); {
-			case fault.CodeOf(failed) == codeUnsealable:
-				one[0].Document = nil
-				x.Logger.ErrorContext(ctx, "a sealed value cannot be opened and is not found by searches; verify the log and the key store",
-					"partition", uint32(sealed[i].event.Partition), "sequence", uint64(sealed[i].event.Sequence))
-			case failed != nil:
-				err = failed
-			}
-		}
+	if err != nil && mayPass(err) {
+		return err
 	}
 	for i := range documents {
-		sealed[i].opened = documents[i]
+		one := documents[i : i+1]
+		if err != nil {
+			if failed := x.Opener.Open(ctx, one, module.Planning{}); failed != nil {
+				if mayPass(failed) {
+					return failed
+				}
+				x.leaveOut(ctx, log, sealed[i].event, failed)
+				one[0].Document = nil
+			}
+		}
+		sealed[i].opened = one[0]
 	}
-	return err
+	return nil
 }
 
-const codeUnsealable = "pii.unsealable"
+// mayPass reports whether values may open when it is tried again: a store or the key service does not
+// answer, the caller has ended, or this node has no key service. An error that is no fault counts too.
+func mayPass(err error) bool {
+	f, isFault := fault.As(err)
+	if !isFault {
+		return true
+	}
+	switch f.Kind {
+	case fault.Unavailable, fault.Timeout, fault.TooMany:
+		return true
+	}
+	return f.Code == "pii.keys_missing"
+}
+
+// leaveOut reports an event whose values are not found by searches.
+func (x *Index) leaveOut(ctx context.Context, log ports.LegalEntity, e *event.Recorded, why error) {
+	x.Logger.ErrorContext(ctx, "a sealed value cannot be opened and is not found by searches; verify the log and the key store",
+		"tenant", log.TenantID, "partition", uint32(e.Partition), "sequence", uint64(e.Sequence), "code", fault.CodeOf(why))
+}

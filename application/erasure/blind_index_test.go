@@ -1,9 +1,13 @@
 package erasure_test
 
 import (
+	"bytes"
 	"context"
+	"fmt"
+	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -192,30 +196,104 @@ func TestVerification_ForgetsIndexOfLateEvents(t *testing.T) {
 	require.Zero(t, n)
 }
 
-// unsealableOpener cannot open values of an event.
-type unsealableOpener struct {
+// refusingOpener cannot open values of an event.
+type refusingOpener struct {
 	module.Opener
-	record event.ID
+	record  event.ID
+	refusal error
 }
 
-func (o unsealableOpener) Open(ctx context.Context, documents []module.SealedDocument, r module.Reader) error {
+func (o refusingOpener) Open(ctx context.Context, documents []module.SealedDocument, r module.Reader) error {
 	if slices.ContainsFunc(documents, func(d module.SealedDocument) bool { return d.At.Record == o.record }) {
-		return fault.New(fault.Internal, "pii.unsealable", "this sealed value cannot be opened")
+		return o.refusal
 	}
 	return o.Opener.Open(ctx, documents, r)
 }
 
+// damagedLog has an event whose sealed values are malformed.
+type damagedLog struct {
+	blindindex.Log
+	record event.ID
+	damage func(payload []byte) []byte
+}
+
+func (l damagedLog) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
+	events, err := l.Log.Events(ctx, q)
+	for i := range events {
+		if events[i].ID == l.record {
+			events[i].Payload = l.damage(events[i].Payload)
+		}
+	}
+	return events, err
+}
+
+// TestIndex_LeavesOutWhatCannotBeOpened: erasures wait for the index, so one key that does not open must
+// not stop it.
 func TestIndex_LeavesOutWhatCannotBeOpened(t *testing.T) {
+	t.Parallel()
+	refuse := func(kind fault.Kind, code string) func(*blindindex.Config, event.ID) {
+		return func(c *blindindex.Config, record event.ID) {
+			c.Opener = refusingOpener{c.Opener, record, fault.New(kind, code, "it does not open")}
+		}
+	}
+	damage := func(change func(payload []byte) []byte) func(*blindindex.Config, event.ID) {
+		return func(c *blindindex.Config, record event.ID) { c.Log = damagedLog{c.Log, record, change} }
+	}
+	for name, breakIt := range map[string]func(*blindindex.Config, event.ID){
+		"value":           refuse(fault.Internal, "pii.unsealable"),
+		"key":             refuse(fault.Internal, "pii.key_invalid"),
+		"wrapped key":     refuse(fault.Invalid, "kms.ciphertext_invalid"),
+		"key of another":  refuse(fault.Invalid, "kms.key_mismatch"),
+		"deleted KEK":     refuse(fault.NotFound, "kms.key_not_found"),
+		"dead epoch":      refuse(fault.FailedPrecondition, "keys.kek_unusable"),
+		"malformed value": damage(func([]byte) []byte { return []byte(`{"data":{"email":{"$pii":17}}}`) }),
+		"malformed envelope": damage(func(payload []byte) []byte {
+			return []byte(strings.Replace(string(payload), `"$pii":"`, `"$pii":"AAAA`, 1))
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newErasureFixture(t)
+			b.appendEvents(t, b.de, contactedType, "E-1", 3)
+			second := testkit.Must(b.store.Events.Events(t.Context(), ports.EventQuery{Partition: b.de.Partition, Limit: 10}))[1]
+			var logged bytes.Buffer
+			x := b.newIndex(&searches{}, func(c *blindindex.Config) {
+				breakIt(c, second.ID)
+				c.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+			})
+			require.NoError(t, x.RunOnce(t.Context()))
+			require.Contains(t, logged.String(), fmt.Sprintf("tenant=acme partition=%d sequence=%d code=", second.Partition, second.Sequence))
+			found := b.search(t, x, kinds.Email, "mail1@example.org")
+			require.Empty(t, found.Persons)
+			require.Empty(t, found.Behind)
+			for _, text := range []string{"mail0@example.org", "mail2@example.org"} {
+				require.Len(t, b.search(t, x, kinds.Email, text).Persons, 1)
+			}
+		})
+	}
+}
+
+// TestIndex_WaitsForWhatMayPass: an outage leaves no value out.
+func TestIndex_WaitsForWhatMayPass(t *testing.T) {
 	t.Parallel()
 	b := newErasureFixture(t)
 	b.appendEvents(t, b.de, contactedType, "E-1", 3)
 	second := testkit.Must(b.store.Events.Events(t.Context(), ports.EventQuery{Partition: b.de.Partition, Limit: 10}))[1]
-	x := b.newIndex(&searches{}, func(c *blindindex.Config) { c.Opener = unsealableOpener{b.opener, second.ID} })
-	require.NoError(t, x.RunOnce(t.Context()))
-	require.Empty(t, b.search(t, x, kinds.Email, "mail1@example.org").Persons)
-	for _, text := range []string{"mail0@example.org", "mail2@example.org"} {
-		require.Len(t, b.search(t, x, kinds.Email, text).Persons, 1)
+	for _, refusal := range []error{
+		fault.New(fault.Unavailable, "kms.unavailable", "try again"), fault.New(fault.Timeout, "store.timeout", "try again"), fault.New(fault.Unavailable, "pii.receipts_behind", "replay"),
+		fault.New(fault.Unavailable, "pii.key_evicted", "try again"), fault.New(fault.FailedPrecondition, "pii.keys_missing", "configure it"), io.ErrUnexpectedEOF,
+	} {
+		var logged bytes.Buffer
+		x := b.newIndex(&searches{}, func(c *blindindex.Config) {
+			c.Opener, c.Logger = refusingOpener{b.opener, second.ID, refusal}, slog.New(slog.NewTextHandler(&logged, nil))
+		})
+		require.ErrorIs(t, x.RunOnce(t.Context()), refusal)
+		require.Contains(t, logged.String(), fmt.Sprintf("tenant=acme partition=%d sequence=0 code=%s", b.de.Partition, fault.CodeOf(refusal)))
+		require.Contains(t, b.search(t, x, kinds.Email, "mail1@example.org").Behind, "DEMF")
 	}
+	x := b.newIndex(&searches{})
+	require.NoError(t, x.RunOnce(t.Context()))
+	require.Len(t, b.search(t, x, kinds.Email, "mail1@example.org").Persons, 1)
 }
 
 // staleStore answers positions that another node has moved since.
