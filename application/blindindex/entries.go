@@ -5,7 +5,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/json"
-	"strings"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/blindindex"
@@ -47,7 +46,7 @@ type sealedValue struct {
 	subject  shredding.Subject
 	keyClass shredding.KeyClass
 	class    shredding.Class
-	pointer  string // in the data
+	path     string // in the data, as it is declared
 }
 
 // entries computes what the index has of events. One whose values cannot be opened, which
@@ -79,14 +78,14 @@ func (x *Index) entries(ctx context.Context, log ports.LegalEntity, events []eve
 			continue
 		}
 		for i, v := range s.values {
-			for _, found := range blindindex.Values(v.pointer, opened[i]) {
+			for _, found := range blindindex.Values(v.path, opened[i]) {
 				for _, term := range blindindex.Terms(found.Kind, found.Text) {
 					hash, err := x.hash(ctx, log.TenantID, found.Kind.String(), term)
 					if err != nil {
 						return nil, err
 					}
 					e := blindindex.Entry{
-						Partition: log.Partition, Kind: found.Kind, Hash: hash, Subject: v.subject, KeyClass: v.keyClass, Class: v.class, Type: s.event.Type, Path: found.Path,
+						Partition: log.Partition, Kind: found.Kind, Hash: hash, Subject: v.subject, KeyClass: v.keyClass, Class: v.class, Type: s.event.Type, Path: v.path,
 					}
 					if !known[e] {
 						known[e] = true
@@ -118,7 +117,7 @@ func (x *Index) findSealed(ctx context.Context, log ports.LegalEntity, e *event.
 	out.event = e
 	document := []byte{'['}
 	for _, s := range all {
-		class, known := manifest.ClassAt(s.Pointer, dataPointer)
+		path, class, known := manifest.FieldAt(s.Pointer, dataPointer)
 		if !known || !blindindex.IsSearched(class) {
 			continue
 		}
@@ -130,7 +129,7 @@ func (x *Index) findSealed(ctx context.Context, log ports.LegalEntity, e *event.
 		if len(out.values) > 0 {
 			document = append(document, ',')
 		}
-		out.values = append(out.values, sealedValue{subject: s.Subject, keyClass: header.Class, class: class, pointer: strings.TrimPrefix(s.Pointer, dataPointer)})
+		out.values = append(out.values, sealedValue{subject: s.Subject, keyClass: header.Class, class: class, path: path})
 		s.SetOrigin(at)
 		document = s.Append(document)
 	}

@@ -3,6 +3,7 @@ package erasure_test
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"fmt"
 	"io"
 	"log/slog"
@@ -270,6 +271,37 @@ func TestIndex_LeavesOutWhatCannotBeOpened(t *testing.T) {
 				require.Len(t, b.search(t, x, kinds.Email, text).Persons, 1)
 			}
 		})
+	}
+}
+
+// answeringOpener opens all values to the same one.
+type answeringOpener struct{ value string }
+
+func (o answeringOpener) Open(_ context.Context, documents []module.SealedDocument, _ module.Reader) error {
+	for i := range documents {
+		var values []json.RawMessage
+		if err := json.Unmarshal(documents[i].Document, &values); err != nil {
+			return err
+		}
+		for n := range values {
+			values[n] = json.RawMessage(o.value)
+		}
+		documents[i].Document, _ = json.Marshal(values)
+	}
+	return nil
+}
+
+// TestIndex_StoresNoNamesOfMembers: a name of a member in a sealed object may be that of a person.
+func TestIndex_StoresNoNamesOfMembers(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
+	x := b.newIndex(&searches{}, func(c *blindindex.Config) { c.Opener = answeringOpener{`{"Anna Meyer":{"email":"anna@example.org"}}`} })
+	require.NoError(t, x.RunOnce(t.Context()))
+	found := b.search(t, x, kinds.Email, "anna@example.org")
+	require.Len(t, found.Persons, 1)
+	for _, place := range found.Persons[0].Places {
+		require.Contains(t, []string{"$.email", "$.phone"}, place.Path)
 	}
 }
 

@@ -77,7 +77,7 @@ type Entry struct {
 	KeyClass  shredding.KeyClass // of the key that the values are sealed with
 	Class     shredding.Class
 	Type      string // of the events
-	Path      string // of the values, such as $.contacts[*].email
+	Path      string // of the values, as the type declares it, such as $.contacts[*].email
 }
 
 // Bounds of what is indexed and searched.
@@ -116,14 +116,13 @@ func Terms(k Kind, text string) []string {
 // Value is a text in an opened value.
 type Value struct {
 	Kind Kind
-	Path string // of the text in the event's data
 	Text string
 }
 
-// Values lists the searchable texts of an opened personal value, by the names of the members that
-// hold them. The value is at a pointer into the data of an event; it may be a whole object. A
-// value that is masked or redacted has none.
-func Values(pointer string, value []byte) []Value {
+// Values lists the searchable texts of an opened personal value at a declared path, by the names of
+// the members that hold them. The value may be a whole object. One that is masked or redacted has
+// none. Names of members in a value are personal text themselves, so no path leads below it.
+func Values(path string, value []byte) []Value {
 	if text := string(value); text == shredding.Redacted || text == shredding.Masked {
 		return nil
 	}
@@ -133,34 +132,23 @@ func Values(pointer string, value []byte) []Value {
 	if decoder.Decode(&decoded) != nil {
 		return nil
 	}
-	path, member := "$", ""
-	for token := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
-		if token != "" && strings.Trim(token, "0123456789") == "" {
-			path += eachElement
-			continue
-		}
-		member = token
-		path += "." + token
-	}
-	return appendValues(nil, path, member, decoded)
+	member := strings.ReplaceAll(path[strings.LastIndexByte(path, '.')+1:], event.EachElement, "")
+	return appendValues(nil, member, decoded)
 }
 
-// eachElement stands for the index of an array in a path.
-const eachElement = "[*]"
-
-func appendValues(out []Value, path, member string, value any) []Value {
+func appendValues(out []Value, member string, value any) []Value {
 	switch v := value.(type) {
 	case string:
 		if k := kindOf(member); k != 0 {
-			out = append(out, Value{Kind: k, Path: path, Text: v})
+			out = append(out, Value{Kind: k, Text: v})
 		}
 	case []any:
 		for _, element := range v {
-			out = appendValues(out, path+eachElement, member, element)
+			out = appendValues(out, member, element)
 		}
 	case map[string]any:
 		for name, inner := range v {
-			out = appendValues(out, path+"."+name, name, inner)
+			out = appendValues(out, name, inner)
 		}
 	}
 	return out
