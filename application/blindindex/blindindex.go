@@ -189,6 +189,13 @@ func (x *Index) follow(ctx context.Context, log ports.LegalEntity, at ports.Blin
 	if err != nil {
 		return at.Sequence, err
 	}
+	advance := func(through event.Sequence, entries []blindindex.Entry) error {
+		next, err := x.Store.AdvanceBlindIndex(ctx, log.Partition, at, through, entries)
+		if err == nil {
+			at = next
+		}
+		return err
+	}
 	for at.Sequence < head && ctx.Err() == nil {
 		var found []event.Recorded
 		if len(types) > 0 {
@@ -201,15 +208,13 @@ func (x *Index) follow(ctx context.Context, log ports.LegalEntity, at ports.Blin
 		if len(found) > 0 {
 			through = found[len(found)-1].Sequence
 		}
-		entries, err := x.entries(ctx, log, found)
+		entries, err := x.entries(ctx, log, found, advance)
 		if err != nil {
 			return at.Sequence, err
 		}
-		next, err := x.Store.AdvanceBlindIndex(ctx, log.Partition, at, through, entries)
-		if err != nil {
+		if err := advance(through, entries); err != nil {
 			return at.Sequence, err
 		}
-		at = next
 	}
 	return at.Sequence, ctx.Err()
 }

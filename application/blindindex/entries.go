@@ -49,10 +49,14 @@ type sealedValue struct {
 	path     string // in the data, as it is declared
 }
 
+// maxPending bounds the entries that are kept in memory, but for those of one event.
+const maxPending = 10_000
+
 // entries computes what the index has of events. One whose values cannot be opened, which
 // verification finds, is left out: the index must move on, because erasures wait for it. Erased
-// values are left out too.
-func (x *Index) entries(ctx context.Context, log ports.LegalEntity, events []event.Recorded) ([]blindindex.Entry, error) {
+// values are left out too. When there are many entries, store gets those up to a sequence, and
+// entries returns only those of the events behind it.
+func (x *Index) entries(ctx context.Context, log ports.LegalEntity, events []event.Recorded, store func(through event.Sequence, entries []blindindex.Entry) error) ([]blindindex.Entry, error) {
 	var sealed []sealedEvent
 	for i := range events {
 		s, err := x.findSealed(ctx, log, &events[i])
@@ -69,29 +73,52 @@ func (x *Index) entries(ctx context.Context, log ports.LegalEntity, events []eve
 	known := map[blindindex.Entry]bool{}
 	var entries []blindindex.Entry
 	for _, s := range sealed {
-		var opened []json.RawMessage
-		if s.opened.Document == nil {
-			continue
+		found, err := x.entriesOf(ctx, log, s)
+		if err != nil {
+			return nil, err
 		}
-		if err := json.Unmarshal(s.opened.Document, &opened); err != nil || len(opened) != len(s.values) {
-			x.leaveOut(ctx, log, s.event, fault.New(fault.Internal, "blind_index.open_failed", "the opened values are not those that were sealed; report this defect"))
-			continue
+		for _, e := range found {
+			if !known[e] {
+				known[e] = true
+				entries = append(entries, e)
+			}
 		}
-		for i, v := range s.values {
-			for _, found := range blindindex.Values(v.path, opened[i]) {
-				for _, term := range blindindex.Terms(found.Kind, found.Text) {
-					hash, err := x.hash(ctx, log.TenantID, found.Kind.String(), term)
-					if err != nil {
-						return nil, err
-					}
-					e := blindindex.Entry{
-						Partition: log.Partition, Kind: found.Kind, Hash: hash, Subject: v.subject, KeyClass: v.keyClass, Class: v.class, Type: s.event.Type, Path: v.path,
-					}
-					if !known[e] {
-						known[e] = true
-						entries = append(entries, e)
-					}
+		if len(entries) >= maxPending {
+			if err := store(s.event.Sequence, entries); err != nil {
+				return nil, err
+			}
+			clear(known)
+			entries = nil
+		}
+	}
+	return entries, nil
+}
+
+// entriesOf computes what the index has of an event, at most blindindex.MaxTerms.
+func (x *Index) entriesOf(ctx context.Context, log ports.LegalEntity, s sealedEvent) (entries []blindindex.Entry, err error) {
+	if s.opened.Document == nil {
+		return nil, nil
+	}
+	var opened []json.RawMessage
+	if err := json.Unmarshal(s.opened.Document, &opened); err != nil || len(opened) != len(s.values) {
+		x.leaveOut(ctx, log, s.event, fault.New(fault.Internal, "blind_index.open_failed", "the opened values are not those that were sealed; report this defect"))
+		return nil, nil
+	}
+	for i, v := range s.values {
+		for _, found := range blindindex.Values(v.path, opened[i]) {
+			for _, term := range blindindex.Terms(found.Kind, found.Text) {
+				if len(entries) == blindindex.MaxTerms {
+					x.Logger.WarnContext(ctx, "an event has more terms than the index of personal data takes; searches do not find the others",
+						"tenant", log.TenantID, "partition", uint32(log.Partition), "sequence", uint64(s.event.Sequence))
+					return entries, nil
 				}
+				hash, err := x.hash(ctx, log.TenantID, found.Kind.String(), term)
+				if err != nil {
+					return nil, err
+				}
+				entries = append(entries, blindindex.Entry{
+					Partition: log.Partition, Kind: found.Kind, Hash: hash, Subject: v.subject, KeyClass: v.keyClass, Class: v.class, Type: s.event.Type, Path: v.path,
+				})
 			}
 		}
 	}

@@ -305,6 +305,56 @@ func TestIndex_StoresNoNamesOfMembers(t *testing.T) {
 	}
 }
 
+// largestStore remembers how many entries were stored at once.
+type largestStore struct {
+	ports.BlindIndex
+	largest *int
+}
+
+func (s largestStore) AdvanceBlindIndex(ctx context.Context, p event.PartitionID, from ports.BlindIndexPosition, to event.Sequence, entries []kinds.Entry) (ports.BlindIndexPosition, error) {
+	*s.largest = max(*s.largest, len(entries))
+	return s.BlindIndex.AdvanceBlindIndex(ctx, p, from, to, entries)
+}
+
+// numbered opens each value to the addresses of a record that no other one has.
+type numbered struct{ each int }
+
+func (o numbered) Open(ctx context.Context, documents []module.SealedDocument, r module.Reader) error {
+	for i := range documents {
+		addresses := make([]string, o.each)
+		for n := range addresses {
+			addresses[n] = fmt.Sprintf("%d@%s", n, documents[i].At.Record)
+		}
+		value, _ := json.Marshal(map[string]any{"email": addresses})
+		if err := (answeringOpener{string(value)}).Open(ctx, documents[i:i+1], r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestIndex_Bounds: an event with a hundred thousand addresses costs no more than one with a thousand, and
+// many such events are stored in parts.
+func TestIndex_Bounds(t *testing.T) {
+	t.Parallel()
+	for events, each := range map[int]int{1: 100_000, 12: 2000} {
+		b := newErasureFixture(t)
+		b.appendEvents(t, b.de, contactedType, "E-1", events)
+		largest, logged := 0, bytes.Buffer{}
+		x := b.newIndex(&searches{}, func(c *blindindex.Config) {
+			c.Opener, c.Store, c.Limits.Batch = numbered{each}, largestStore{c.Store, &largest}, 100
+			c.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+		})
+		require.NoError(t, x.RunOnce(t.Context()))
+		require.Equal(t, min(events, 10)*kinds.MaxTerms, largest)
+		require.Equal(t, events, strings.Count(logged.String(), "more terms than"))
+		n, err := b.store.BlindIndex.CountBlindIndex(t.Context(), b.de.Partition, subject, shredding.KeyClasses())
+		require.NoError(t, err)
+		require.EqualValues(t, events*kinds.MaxTerms, n)
+		require.Empty(t, b.search(t, x, kinds.Email, "a@b.org").Behind)
+	}
+}
+
 // TestIndex_WaitsForWhatMayPass: an outage leaves no value out.
 func TestIndex_WaitsForWhatMayPass(t *testing.T) {
 	t.Parallel()

@@ -6,6 +6,7 @@ package blindindex
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -82,8 +83,9 @@ type Entry struct {
 
 // Bounds of what is indexed and searched.
 const (
-	MaxText  = 500 // bytes of a searched text
-	maxTerms = 32  // of one value; further words of a name are not found
+	MaxText  = 500  // bytes of a searched text
+	MaxTerms = 1000 // of one event, and texts of one sealed value; further ones are not found
+	maxTerms = 32   // of one text; further words of a name are not found
 )
 
 // Terms are the normalized forms by which a text is found: each word of a name, the whole of
@@ -121,7 +123,7 @@ type Value struct {
 
 // Values lists the searchable texts of an opened personal value at a declared path, by the names of
 // the members that hold them. The value may be a whole object. One that is masked or redacted has
-// none. Names of members in a value are personal text themselves, so no path leads below it.
+// none. At most MaxTerms are listed, members of an object by name. Names of members in a value are personal text themselves, so no path leads below it.
 func Values(path string, value []byte) []Value {
 	if text := string(value); text == shredding.Redacted || text == shredding.Masked {
 		return nil
@@ -137,6 +139,9 @@ func Values(path string, value []byte) []Value {
 }
 
 func appendValues(out []Value, member string, value any) []Value {
+	if len(out) == MaxTerms {
+		return out
+	}
 	switch v := value.(type) {
 	case string:
 		if k := kindOf(member); k != 0 {
@@ -147,8 +152,8 @@ func appendValues(out []Value, member string, value any) []Value {
 			out = appendValues(out, member, element)
 		}
 	case map[string]any:
-		for name, inner := range v {
-			out = appendValues(out, name, inner)
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			out = appendValues(out, name, v[name])
 		}
 	}
 	return out

@@ -41,6 +41,7 @@ func TestValues(t *testing.T) {
 	whole := blindindex.Values("$.contact", []byte(`{"name":"Anna","phones":["1","2"],"iban":"X","address":{"city":"Bonn"}}`))
 	slices.SortFunc(whole, func(a, b blindindex.Value) int { return strings.Compare(a.Text, b.Text) })
 	require.Equal(t, []blindindex.Value{{Kind: blindindex.Phone, Text: "1"}, {Kind: blindindex.Phone, Text: "2"}, {Kind: blindindex.Name, Text: "Anna"}}, whole)
+	require.Len(t, blindindex.Values("$.emails", []byte(`[`+strings.Repeat(`"a",`, 100_000)+`"a"]`)), blindindex.MaxTerms)
 	for path, value := range map[string]string{"$.name": `"[REDACTED]"`, "$.vendor_name": `"[MASKED]"`, "$.iban": `"DE"`, "$.email": `17`, "$.phone": `{`} {
 		require.Empty(t, blindindex.Values(path, []byte(value)))
 	}
