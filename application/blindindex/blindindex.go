@@ -173,7 +173,7 @@ func (x *Index) RunOnce(ctx context.Context) error {
 
 // follow reads a log from a position to its head, and returns how far it came.
 func (x *Index) follow(ctx context.Context, log ports.LegalEntity, at ports.BlindIndexPosition, head event.Sequence) (event.Sequence, error) {
-	key, err := x.hash(ctx, log.TenantID, "key", blindindex.Rules)
+	key, err := x.key(ctx, log.TenantID)
 	if err != nil {
 		return at.Sequence, err
 	}

@@ -32,6 +32,11 @@ func (x *Index) hash(ctx context.Context, tenantID, kind, term string) (out blin
 	})
 }
 
+// key tells the rules and the tenant's secret, under which the hashes of a log are.
+func (x *Index) key(ctx context.Context, tenantID string) (blindindex.Hash, error) {
+	return x.hash(ctx, tenantID, "key", blindindex.Rules)
+}
+
 // dataPointer is where the data of an event are in its payload.
 const dataPointer = "/data"
 

@@ -408,9 +408,13 @@ func TestIndex_BeginsAgainWithAnotherSecret(t *testing.T) {
 	b.appendEvents(t, b.de, contactedType, "E-1", 1)
 	require.NoError(t, b.newIndex(&searches{}).RunOnce(t.Context()))
 	x := b.newIndex(&searches{}, func(c *blindindex.Config) { c.Secrets = otherSecrets{} })
-	require.Empty(t, b.search(t, x, kinds.Email, "mail0@example.org").Persons)
+	found := b.search(t, x, kinds.Email, "mail0@example.org")
+	require.Empty(t, found.Persons)
+	require.Equal(t, []string{"DEMF"}, found.Behind, "the answer says that it is not whole")
 	require.NoError(t, x.RunOnce(t.Context()))
-	require.Len(t, b.search(t, x, kinds.Email, "mail0@example.org").Persons, 1)
+	found = b.search(t, x, kinds.Email, "mail0@example.org")
+	require.Len(t, found.Persons, 1)
+	require.Empty(t, found.Behind)
 }
 
 type otherSecrets struct{}
