@@ -10,6 +10,7 @@ package blindindex
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -61,21 +62,20 @@ type Cursors interface {
 
 // Config is what an Index needs; all of it is required.
 type Config struct {
-	Store     ports.BlindIndex
-	Log       Log
-	Changes   Changes
-	Entities  ports.LegalEntities
-	Types     Types
-	Manifests module.Manifests
-	Opener    module.Opener
-	Secrets   Secrets
-	Accesses  Accesses
-	Cursors   Cursors
-	Leases    ports.Leases
-	Node      string // unique among the nodes
-	Clock     ports.Clock
-	Logger    *slog.Logger
-	Limits    Limits
+	Store    ports.BlindIndex
+	Log      Log
+	Changes  Changes
+	Entities ports.LegalEntities
+	Types    Types
+	Opener   module.Opener
+	Secrets  Secrets
+	Accesses Accesses
+	Cursors  Cursors
+	Leases   ports.Leases
+	Node     string // unique among the nodes
+	Clock    ports.Clock
+	Logger   *slog.Logger
+	Limits   Limits
 }
 
 // Limits bound an Index; all are required.
@@ -95,10 +95,37 @@ type Index struct {
 	types map[string]searchedTypes // by tenant; "" are the built-in types
 }
 
-// searchedTypes are the types of a registry with searchable values.
+// searchedTypes are the types of a registry with searchable values. The manifests are those of its
+// generation: a version gets further personal members by an amendment.
 type searchedTypes struct {
 	generation int64
 	names      []string
+	manifests  map[typeVersion]*shredding.Manifest
+}
+
+type typeVersion struct {
+	name    string
+	version uint32
+}
+
+// searched are the searchedTypes that may be in the logs of a tenant.
+type searched []searchedTypes
+
+func (s searched) names() (names []string) {
+	for _, types := range s {
+		names = append(names, types.names...)
+	}
+	return names
+}
+
+// manifest is nil for a version without searchable values.
+func (s searched) manifest(name string, version uint32) *shredding.Manifest {
+	for _, types := range s {
+		if m := types.manifests[typeVersion{name, version}]; m != nil {
+			return m
+		}
+	}
+	return nil
 }
 
 // New makes an Index.
@@ -189,6 +216,7 @@ func (x *Index) follow(ctx context.Context, log ports.LegalEntity, at ports.Blin
 	if err != nil {
 		return at.Sequence, err
 	}
+	names := types.names()
 	advance := func(through event.Sequence, entries []blindindex.Entry) error {
 		next, err := x.Store.AdvanceBlindIndex(ctx, log.Partition, at, through, entries)
 		if err == nil {
@@ -198,8 +226,8 @@ func (x *Index) follow(ctx context.Context, log ports.LegalEntity, at ports.Blin
 	}
 	for at.Sequence < head && ctx.Err() == nil {
 		var found []event.Recorded
-		if len(types) > 0 {
-			found, err = x.Log.Events(ctx, ports.EventQuery{Partition: log.Partition, Types: types, After: at.Sequence, Until: head, Limit: x.Limits.Batch, Bytes: x.Limits.Bytes})
+		if len(names) > 0 {
+			found, err = x.Log.Events(ctx, ports.EventQuery{Partition: log.Partition, Types: names, After: at.Sequence, Until: head, Limit: x.Limits.Batch, Bytes: x.Limits.Bytes})
 			if err != nil {
 				return at.Sequence, err
 			}
@@ -208,7 +236,7 @@ func (x *Index) follow(ctx context.Context, log ports.LegalEntity, at ports.Blin
 		if len(found) > 0 {
 			through = found[len(found)-1].Sequence
 		}
-		entries, err := x.entries(ctx, log, found, advance)
+		entries, err := x.entries(ctx, log, types, found, advance)
 		if err != nil {
 			return at.Sequence, err
 		}
@@ -220,13 +248,12 @@ func (x *Index) follow(ctx context.Context, log ports.LegalEntity, at ports.Blin
 }
 
 // searched lists the types with searchable values that may be in the logs of a tenant. It is asked after
-// the heads were read, so it knows the type of each event up to them.
-func (x *Index) searched(ctx context.Context, tenantID string) ([]string, error) {
+// the heads were read, so it knows the type of each event up to them, as it was amended before.
+func (x *Index) searched(ctx context.Context, tenantID string) (all searched, err error) {
 	generations, err := x.Types.EventTypeGenerations(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var names []string
 	for _, registry := range []string{"", tenantID} {
 		x.mu.Lock()
 		known, isKnown := x.types[registry]
@@ -236,19 +263,34 @@ func (x *Index) searched(ctx context.Context, tenantID string) ([]string, error)
 			if err != nil {
 				return nil, err
 			}
-			known = searchedTypes{generation: generations[registry]}
-			for i := range types {
-				if slices.ContainsFunc(types[i].PIIFields, func(f eventtype.PIIField) bool { return blindindex.IsSearched(shredding.Class(f.Class)) }) {
-					known.names = append(known.names, types[i].Type)
-				}
+			if known, err = searchedOf(types); err != nil {
+				return nil, err
 			}
-			slices.Sort(known.names)
-			known.names = slices.Compact(known.names)
+			known.generation = generations[registry]
 			x.mu.Lock()
 			x.types[registry] = known
 			x.mu.Unlock()
 		}
-		names = append(names, known.names...)
+		all = append(all, known)
 	}
-	return names, nil
+	return all, nil
+}
+
+func searchedOf(types []eventtype.Registration) (searchedTypes, error) {
+	s := searchedTypes{manifests: map[typeVersion]*shredding.Manifest{}}
+	for i := range types {
+		r := &types[i]
+		if !slices.ContainsFunc(r.PIIFields, func(f eventtype.PIIField) bool { return blindindex.IsSearched(shredding.Class(f.Class)) }) {
+			continue
+		}
+		manifest, found := eventtype.Manifest(r.PIIFields)
+		if len(found) > 0 {
+			return s, fmt.Errorf("stored pii_fields of %s version %d: %w", r.Type, r.SchemaVersion, eventtype.Invalid(found))
+		}
+		s.names = append(s.names, r.Type)
+		s.manifests[typeVersion{r.Type, r.SchemaVersion}] = manifest
+	}
+	slices.Sort(s.names)
+	s.names = slices.Compact(s.names)
+	return s, nil
 }

@@ -61,13 +61,10 @@ const maxPending = 10_000
 // verification finds, is left out: the index must move on, because erasures wait for it. Erased
 // values are left out too. When there are many entries, store gets those up to a sequence, and
 // entries returns only those of the events behind it.
-func (x *Index) entries(ctx context.Context, log ports.LegalEntity, events []event.Recorded, store func(through event.Sequence, entries []blindindex.Entry) error) ([]blindindex.Entry, error) {
+func (x *Index) entries(ctx context.Context, log ports.LegalEntity, types searched, events []event.Recorded, store func(through event.Sequence, entries []blindindex.Entry) error) ([]blindindex.Entry, error) {
 	var sealed []sealedEvent
 	for i := range events {
-		s, err := x.findSealed(ctx, log, &events[i])
-		if err != nil {
-			return nil, err
-		}
+		s := x.findSealed(ctx, log, types, &events[i])
 		if len(s.values) > 0 {
 			sealed = append(sealed, s)
 		}
@@ -132,20 +129,17 @@ func (x *Index) entriesOf(ctx context.Context, log ports.LegalEntity, s sealedEv
 
 // findSealed lists the sealed values of an event that may hold what is searched for, none if one is
 // malformed.
-func (x *Index) findSealed(ctx context.Context, log ports.LegalEntity, e *event.Recorded) (out sealedEvent, err error) {
+func (x *Index) findSealed(ctx context.Context, log ports.LegalEntity, types searched, e *event.Recorded) (out sealedEvent) {
 	if !shredding.HasSealed(e.Payload) {
-		return out, nil
+		return out
 	}
 	all, err := shredding.FindSealed(e.Payload)
 	if err != nil {
 		x.leaveOut(ctx, log, e, err)
-		return out, nil
+		return out
 	}
 	at := shredding.Location{Partition: e.Partition, Kind: shredding.KindEvent, Record: e.ID, Type: e.Type, SchemaVersion: e.SchemaVersion}
-	manifest, err := x.Manifests.Manifest(ctx, at)
-	if err != nil {
-		return out, err
-	}
+	manifest := types.manifest(e.Type, e.SchemaVersion)
 	out.event = e
 	document := []byte{'['}
 	for _, s := range all {
@@ -156,7 +150,7 @@ func (x *Index) findSealed(ctx context.Context, log ports.LegalEntity, e *event.
 		header, err := s.Envelope.Header()
 		if err != nil {
 			x.leaveOut(ctx, log, e, err)
-			return sealedEvent{}, nil
+			return sealedEvent{}
 		}
 		if len(out.values) > 0 {
 			document = append(document, ',')
@@ -166,7 +160,7 @@ func (x *Index) findSealed(ctx context.Context, log ports.LegalEntity, e *event.
 		document = s.Append(document)
 	}
 	out.opened = module.SealedDocument{At: at, Document: append(document, ']')}
-	return out, nil
+	return out
 }
 
 // open opens the values of all events together, so that each key is fetched once. If one of them

@@ -23,6 +23,7 @@ import (
 	kinds "github.com/erpbackbone/backbone/domain/blindindex"
 	access "github.com/erpbackbone/backbone/domain/disclosure"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
@@ -52,7 +53,7 @@ type indexLog struct {
 // newIndex makes the index by which persons of the fixture are found.
 func (b *erasureFixture) newIndex(accesses *searches, change ...func(*blindindex.Config)) *blindindex.Index {
 	c := blindindex.Config{
-		Store: b.store.BlindIndex, Log: indexLog{b.store.Events, b.store.Events}, Entities: b.store.Directory, Types: administration.NewEventTypes(b.store.Registry), Manifests: b.types,
+		Store: b.store.BlindIndex, Log: indexLog{b.store.Events, b.store.Events}, Entities: b.store.Directory, Types: administration.NewEventTypes(b.store.Registry),
 		Opener: b.opener, Secrets: b.vault, Accesses: accesses, Cursors: query.NewCursorSealer([]byte("key")), Leases: b.store.Leases, Node: "node-1", Clock: b.clock,
 		Logger: slog.New(slog.DiscardHandler), Limits: blindindex.Limits{Interval: time.Millisecond, Renew: time.Second, Batch: 2, Bytes: 1 << 20},
 	}
@@ -376,6 +377,42 @@ func TestIndex_WaitsForWhatMayPass(t *testing.T) {
 	x := b.newIndex(&searches{})
 	require.NoError(t, x.RunOnce(t.Context()))
 	require.Len(t, b.search(t, x, kinds.Email, "mail1@example.org").Persons, 1)
+}
+
+// amendedTypes declare the telephone number from their second generation on.
+type amendedTypes struct {
+	blindindex.Types
+	generation int64
+}
+
+func (a *amendedTypes) EventTypeGenerations(context.Context) (map[string]int64, error) {
+	return map[string]int64{"": a.generation}, nil
+}
+
+func (a *amendedTypes) EventTypes(ctx context.Context, tenantID string) ([]eventtype.Registration, int64, error) {
+	types, _, err := a.Types.EventTypes(ctx, tenantID)
+	for i := range types {
+		if a.generation == 1 {
+			types[i].PIIFields = slices.DeleteFunc(slices.Clone(types[i].PIIFields), func(f eventtype.PIIField) bool { return f.Path == "$.phone" })
+		}
+	}
+	return types, a.generation, err
+}
+
+// TestIndex_FindsAmendedMembers: what an amendment of a version declares is searched from its first event on.
+func TestIndex_FindsAmendedMembers(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
+	types := &amendedTypes{generation: 1}
+	x := b.newIndex(&searches{}, func(c *blindindex.Config) { types.Types, c.Types = c.Types, types })
+	require.NoError(t, x.RunOnce(t.Context()))
+	require.Len(t, b.search(t, x, kinds.Email, "mail0@example.org").Persons, 1)
+	require.Empty(t, b.search(t, x, kinds.Phone, "+49 30 000000").Persons)
+	types.generation = 2
+	b.appendEvents(t, b.de, contactedType, "E-2", 1)
+	require.NoError(t, x.RunOnce(t.Context()))
+	require.Equal(t, []string{"employee:E-2"}, subjects(b.search(t, x, kinds.Phone, "+49 30 000000")))
 }
 
 // staleStore answers positions that another node has moved since.
