@@ -155,6 +155,26 @@ func TestErasure_ForgetsWhatThePersonIsFoundBy(t *testing.T) {
 	require.Equal(t, []string{"employee:E-2"}, subjects(b.search(t, x, kinds.Email, "mail0@example.org")))
 }
 
+// TestForgetReplayed: a replay deletes the persons of its receipts and leaves the others where they are.
+func TestForgetReplayed(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 2)
+	b.appendEvents(t, b.de, paidType, "E-1", 1)
+	b.appendEvents(t, b.de, contactedType, "E-2", 1)
+	x := b.newIndex(&searches{})
+	require.NoError(t, x.RunOnce(t.Context()))
+	key := func(p event.PartitionID, class shredding.KeyClass) ports.ReplayKey {
+		return ports.ReplayKey{Partition: p, Subject: subject, Class: class}
+	}
+	receipts := []erasure.Receipt{{Keys: []ports.ReplayKey{key(b.de.Partition, shredding.KeyStandard), key(99, shredding.KeyStandard)}}, {Keys: []ports.ReplayKey{key(b.us.Partition, shredding.KeyStandard)}}}
+	require.NoError(t, erasure.ForgetReplayed(t.Context(), b.store.BlindIndex, receipts))
+	require.Empty(t, b.search(t, x, kinds.Email, "mail1@example.org").Persons)
+	found := b.search(t, x, kinds.Email, "mail0@example.org")
+	require.Equal(t, []string{"employee:E-1", "employee:E-2"}, subjects(found), "what is kept by law, and others")
+	require.Empty(t, found.Behind, "nothing is read again")
+}
+
 // TestErasure_KeepsIndexOfRetainedClass: values of a class that is kept are still found.
 func TestErasure_KeepsIndexOfRetainedClass(t *testing.T) {
 	t.Parallel()
