@@ -146,6 +146,7 @@ func TestErasure_ForgetsWhatThePersonIsFoundBy(t *testing.T) {
 	c, _ := b.readCertificate(t, s.ID)
 	require.Zero(t, *c.Verification.Index)
 	require.Contains(t, c.Summary(), "0 entries left in the index")
+	require.Contains(t, c.Summary(), "rows of the search index in backups of the database, until these are deleted")
 	require.Empty(t, b.search(t, x, kinds.Email, "mail1@example.org").Persons)
 	require.Equal(t, []string{"employee:E-2"}, subjects(b.search(t, x, kinds.Email, "mail0@example.org")))
 
