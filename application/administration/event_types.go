@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"errors"
+	"maps"
 	"slices"
 	"strings"
 	"sync"
@@ -596,6 +597,7 @@ func (t *EventTypes) fold(ctx context.Context, tenantID string) (out typeFold, e
 		for _, f := range t.folds {
 			if f.log.TenantID == tenantID {
 				out = *f
+				out.listed = maps.Clone(f.listed) // later reads add to it
 			}
 		}
 	})

@@ -106,6 +106,41 @@ func TestEventTypes_ListBuiltIn(t *testing.T) {
 	require.NotContains(t, string(events[1].Payload), "backbone.")
 }
 
+// interruptedTypes run something when the built-in types are first asked for.
+type interruptedTypes struct {
+	sharedPort
+	interrupt func()
+	asked     int
+}
+
+type sharedPort = ports.SharedEventTypes // embedded by a name that no method has
+
+func (m *interruptedTypes) SharedGeneration(ctx context.Context) (int64, error) {
+	if m.asked++; m.asked == 1 {
+		m.interrupt()
+	}
+	return m.sharedPort.SharedGeneration(ctx)
+}
+
+// What a node reads from the log at the same time does not change what it decides by.
+func TestEventTypes_ListBuiltInOnOneState(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	shared := &interruptedTypes{sharedPort: f.store.Registry}
+	types, log := f.typesNode(t, shared)
+	_, other := f.typesNode(t, f.store.Registry)
+	shared.interrupt = func() {
+		_, err := other.Of(t.Context(), "acme")
+		require.NoError(t, err)
+		_, _, err = types.EventTypes(t.Context(), "acme")
+		require.NoError(t, err)
+	}
+	_, err := log.Of(t.Context(), "acme")
+	require.NoError(t, err)
+	require.Equal(t, 2, shared.asked, "the expected version tells that another node was first")
+	require.Equal(t, []string{administration.Began, administration.EventTypeHistorySealed, administration.EventTypesBuiltIn}, f.types(t, "acme"))
+}
+
 // What a release adds to a built-in version is listed beside it; a row that does more has no
 // effect and is not listed.
 func TestEventTypes_ListAmendments(t *testing.T) {

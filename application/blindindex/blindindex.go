@@ -8,7 +8,9 @@
 package blindindex
 
 import (
+	"cmp"
 	"context"
+	"fmt"
 	"log/slog"
 	"slices"
 	"sync"
@@ -60,21 +62,20 @@ type Cursors interface {
 
 // Config is what an Index needs; all of it is required.
 type Config struct {
-	Store     ports.BlindIndex
-	Log       Log
-	Changes   Changes
-	Entities  ports.LegalEntities
-	Types     Types
-	Manifests module.Manifests
-	Opener    module.Opener
-	Secrets   Secrets
-	Accesses  Accesses
-	Cursors   Cursors
-	Leases    ports.Leases
-	Node      string // unique among the nodes
-	Clock     ports.Clock
-	Logger    *slog.Logger
-	Limits    Limits
+	Store    ports.BlindIndex
+	Log      Log
+	Changes  Changes
+	Entities ports.LegalEntities
+	Types    Types
+	Opener   module.Opener
+	Secrets  Secrets
+	Accesses Accesses
+	Cursors  Cursors
+	Leases   ports.Leases
+	Node     string // unique among the nodes
+	Clock    ports.Clock
+	Logger   *slog.Logger
+	Limits   Limits
 }
 
 // Limits bound an Index; all are required.
@@ -94,10 +95,37 @@ type Index struct {
 	types map[string]searchedTypes // by tenant; "" are the built-in types
 }
 
-// searchedTypes are the types of a registry with searchable values.
+// searchedTypes are the types of a registry with searchable values. The manifests are those of its
+// generation: a version gets further personal members by an amendment.
 type searchedTypes struct {
 	generation int64
 	names      []string
+	manifests  map[typeVersion]*shredding.Manifest
+}
+
+type typeVersion struct {
+	name    string
+	version uint32
+}
+
+// searched are the searchedTypes that may be in the logs of a tenant.
+type searched []searchedTypes
+
+func (s searched) names() (names []string) {
+	for _, types := range s {
+		names = append(names, types.names...)
+	}
+	return names
+}
+
+// manifest is nil for a version without searchable values.
+func (s searched) manifest(name string, version uint32) *shredding.Manifest {
+	for _, types := range s {
+		if m := types.manifests[typeVersion{name, version}]; m != nil {
+			return m
+		}
+	}
+	return nil
 }
 
 // New makes an Index.
@@ -160,63 +188,72 @@ func (x *Index) RunOnce(ctx context.Context) error {
 	}
 	var failed error
 	for _, log := range append(logs, administrative...) {
-		err := x.follow(ctx, log, positions[log.Partition], heads[log.Partition].Sequence)
-		if err != nil && fault.CodeOf(err) != blindindex.CodeMoved { // another node has read on
+		reached, err := x.follow(ctx, log, positions[log.Partition], heads[log.Partition].Sequence)
+		if err != nil && fault.CodeOf(err) != blindindex.CodeMoved && ctx.Err() == nil { // another node has read on
+			x.Logger.WarnContext(ctx, "the index of personal data stays behind in a log",
+				"tenant", log.TenantID, "partition", uint32(log.Partition), "sequence", uint64(reached), "code", fault.CodeOf(err))
 			failed = err
 		}
 	}
-	return failed
+	return cmp.Or(failed, ctx.Err())
 }
 
-// follow reads a log from a position to its head.
-func (x *Index) follow(ctx context.Context, log ports.LegalEntity, at ports.BlindIndexPosition, head event.Sequence) error {
-	key, err := x.hash(ctx, log.TenantID, "key", blindindex.Rules)
+// follow reads a log from a position to its head, and returns how far it came.
+func (x *Index) follow(ctx context.Context, log ports.LegalEntity, at ports.BlindIndexPosition, head event.Sequence) (event.Sequence, error) {
+	key, err := x.key(ctx, log.TenantID)
 	if err != nil {
-		return err
+		return at.Sequence, err
 	}
 	if at.Revision == 0 || at.Key != key {
 		if at, err = x.Store.BeginBlindIndex(ctx, log.Partition, at, key); err != nil {
-			return err
+			return at.Sequence, err
 		}
 	}
 	if at.Sequence >= head {
-		return nil
+		return at.Sequence, nil
 	}
 	types, err := x.searched(ctx, log.TenantID)
 	if err != nil {
+		return at.Sequence, err
+	}
+	names := types.names()
+	advance := func(through event.Sequence, entries []blindindex.Entry) error {
+		next, err := x.Store.AdvanceBlindIndex(ctx, log.Partition, at, through, entries)
+		if err == nil {
+			at = next
+		}
 		return err
 	}
 	for at.Sequence < head && ctx.Err() == nil {
 		var found []event.Recorded
-		if len(types) > 0 {
-			found, err = x.Log.Events(ctx, ports.EventQuery{Partition: log.Partition, Types: types, After: at.Sequence, Until: head, Limit: x.Limits.Batch, Bytes: x.Limits.Bytes})
+		if len(names) > 0 {
+			found, err = x.Log.Events(ctx, ports.EventQuery{Partition: log.Partition, Types: names, After: at.Sequence, Until: head, Limit: x.Limits.Batch, Bytes: x.Limits.Bytes})
 			if err != nil {
-				return err
+				return at.Sequence, err
 			}
 		}
 		through := head
 		if len(found) > 0 {
 			through = found[len(found)-1].Sequence
 		}
-		entries, err := x.entries(ctx, log, found)
+		entries, err := x.entries(ctx, log, types, found, advance)
 		if err != nil {
-			return err
+			return at.Sequence, err
 		}
-		if at, err = x.Store.AdvanceBlindIndex(ctx, log.Partition, at, through, entries); err != nil {
-			return err
+		if err := advance(through, entries); err != nil {
+			return at.Sequence, err
 		}
 	}
-	return ctx.Err()
+	return at.Sequence, ctx.Err()
 }
 
 // searched lists the types with searchable values that may be in the logs of a tenant. It is asked after
-// the heads were read, so it knows the type of each event up to them.
-func (x *Index) searched(ctx context.Context, tenantID string) ([]string, error) {
+// the heads were read, so it knows the type of each event up to them, as it was amended before.
+func (x *Index) searched(ctx context.Context, tenantID string) (all searched, err error) {
 	generations, err := x.Types.EventTypeGenerations(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var names []string
 	for _, registry := range []string{"", tenantID} {
 		x.mu.Lock()
 		known, isKnown := x.types[registry]
@@ -226,19 +263,34 @@ func (x *Index) searched(ctx context.Context, tenantID string) ([]string, error)
 			if err != nil {
 				return nil, err
 			}
-			known = searchedTypes{generation: generations[registry]}
-			for i := range types {
-				if slices.ContainsFunc(types[i].PIIFields, func(f eventtype.PIIField) bool { return blindindex.IsSearched(shredding.Class(f.Class)) }) {
-					known.names = append(known.names, types[i].Type)
-				}
+			if known, err = searchedOf(types); err != nil {
+				return nil, err
 			}
-			slices.Sort(known.names)
-			known.names = slices.Compact(known.names)
+			known.generation = generations[registry]
 			x.mu.Lock()
 			x.types[registry] = known
 			x.mu.Unlock()
 		}
-		names = append(names, known.names...)
+		all = append(all, known)
 	}
-	return names, nil
+	return all, nil
+}
+
+func searchedOf(types []eventtype.Registration) (searchedTypes, error) {
+	s := searchedTypes{manifests: map[typeVersion]*shredding.Manifest{}}
+	for i := range types {
+		r := &types[i]
+		if !slices.ContainsFunc(r.PIIFields, func(f eventtype.PIIField) bool { return blindindex.IsSearched(shredding.Class(f.Class)) }) {
+			continue
+		}
+		manifest, found := eventtype.Manifest(r.PIIFields)
+		if len(found) > 0 {
+			return s, fmt.Errorf("stored pii_fields of %s version %d: %w", r.Type, r.SchemaVersion, eventtype.Invalid(found))
+		}
+		s.names = append(s.names, r.Type)
+		s.manifests[typeVersion{r.Type, r.SchemaVersion}] = manifest
+	}
+	slices.Sort(s.names)
+	s.names = slices.Compact(s.names)
+	return s, nil
 }

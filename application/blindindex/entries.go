@@ -5,7 +5,6 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/json"
-	"strings"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/blindindex"
@@ -33,6 +32,11 @@ func (x *Index) hash(ctx context.Context, tenantID, kind, term string) (out blin
 	})
 }
 
+// key tells the rules and the tenant's secret, under which the hashes of a log are.
+func (x *Index) key(ctx context.Context, tenantID string) (blindindex.Hash, error) {
+	return x.hash(ctx, tenantID, "key", blindindex.Rules)
+}
+
 // dataPointer is where the data of an event are in its payload.
 const dataPointer = "/data"
 
@@ -47,95 +51,121 @@ type sealedValue struct {
 	subject  shredding.Subject
 	keyClass shredding.KeyClass
 	class    shredding.Class
-	pointer  string // in the data
+	path     string // in the data, as it is declared
 }
 
-// entries computes what the index has of events. A value that cannot be opened, which
-// verification finds, is left out; an erased one too.
-func (x *Index) entries(ctx context.Context, log ports.LegalEntity, events []event.Recorded) ([]blindindex.Entry, error) {
+// maxPending bounds the entries that are kept in memory, but for those of one event.
+const maxPending = 10_000
+
+// entries computes what the index has of events. One whose values cannot be opened, which
+// verification finds, is left out: the index must move on, because erasures wait for it. Erased
+// values are left out too. When there are many entries, store gets those up to a sequence, and
+// entries returns only those of the events behind it.
+func (x *Index) entries(ctx context.Context, log ports.LegalEntity, types searched, events []event.Recorded, store func(through event.Sequence, entries []blindindex.Entry) error) ([]blindindex.Entry, error) {
 	var sealed []sealedEvent
 	for i := range events {
-		s, err := x.findSealed(ctx, &events[i])
-		if err != nil {
-			return nil, err
-		}
+		s := x.findSealed(ctx, log, types, &events[i])
 		if len(s.values) > 0 {
 			sealed = append(sealed, s)
 		}
 	}
-	if err := x.open(ctx, sealed); err != nil {
+	if err := x.open(ctx, log, sealed); err != nil {
 		return nil, err
 	}
 	known := map[blindindex.Entry]bool{}
 	var entries []blindindex.Entry
 	for _, s := range sealed {
-		var opened []json.RawMessage
-		if s.opened.Document == nil {
-			continue
+		found, err := x.entriesOf(ctx, log, s)
+		if err != nil {
+			return nil, err
 		}
-		if err := json.Unmarshal(s.opened.Document, &opened); err != nil || len(opened) != len(s.values) {
-			return nil, fault.New(fault.Internal, "blind_index.open_failed", "the opened values are not those that were sealed; report this defect")
+		for _, e := range found {
+			if !known[e] {
+				known[e] = true
+				entries = append(entries, e)
+			}
 		}
-		for i, v := range s.values {
-			for _, found := range blindindex.Values(v.pointer, opened[i]) {
-				for _, term := range blindindex.Terms(found.Kind, found.Text) {
-					hash, err := x.hash(ctx, log.TenantID, found.Kind.String(), term)
-					if err != nil {
-						return nil, err
-					}
-					e := blindindex.Entry{
-						Partition: log.Partition, Kind: found.Kind, Hash: hash, Subject: v.subject, KeyClass: v.keyClass, Class: v.class, Type: s.event.Type, Path: found.Path,
-					}
-					if !known[e] {
-						known[e] = true
-						entries = append(entries, e)
-					}
+		if len(entries) >= maxPending {
+			if err := store(s.event.Sequence, entries); err != nil {
+				return nil, err
+			}
+			clear(known)
+			entries = nil
+		}
+	}
+	return entries, nil
+}
+
+// entriesOf computes what the index has of an event, at most blindindex.MaxTerms.
+func (x *Index) entriesOf(ctx context.Context, log ports.LegalEntity, s sealedEvent) (entries []blindindex.Entry, err error) {
+	if s.opened.Document == nil {
+		return nil, nil
+	}
+	var opened []json.RawMessage
+	if json.Unmarshal(s.opened.Document, &opened) != nil || len(opened) != len(s.values) {
+		x.leaveOut(ctx, log, s.event, fault.New(fault.Internal, "blind_index.open_failed", "the opened values are not those that were sealed; report this defect"))
+		return nil, nil
+	}
+	for i, v := range s.values {
+		for _, found := range blindindex.Values(v.path, opened[i]) {
+			for _, term := range blindindex.Terms(found.Kind, found.Text) {
+				if len(entries) == blindindex.MaxTerms {
+					x.Logger.WarnContext(ctx, "an event has more terms than the index of personal data takes; searches do not find the others",
+						"tenant", log.TenantID, "partition", uint32(log.Partition), "sequence", uint64(s.event.Sequence))
+					return entries, nil
 				}
+				hash, err := x.hash(ctx, log.TenantID, found.Kind.String(), term)
+				if err != nil {
+					return nil, err
+				}
+				entries = append(entries, blindindex.Entry{
+					Partition: log.Partition, Kind: found.Kind, Hash: hash, Subject: v.subject, KeyClass: v.keyClass, Class: v.class, Type: s.event.Type, Path: v.path,
+				})
 			}
 		}
 	}
 	return entries, nil
 }
 
-// findSealed lists the sealed values of an event that may hold what is searched for.
-func (x *Index) findSealed(ctx context.Context, e *event.Recorded) (out sealedEvent, err error) {
+// findSealed lists the sealed values of an event that may hold what is searched for, none if one is
+// malformed.
+func (x *Index) findSealed(ctx context.Context, log ports.LegalEntity, types searched, e *event.Recorded) (out sealedEvent) {
 	if !shredding.HasSealed(e.Payload) {
-		return out, nil
+		return out
 	}
 	all, err := shredding.FindSealed(e.Payload)
 	if err != nil {
-		return out, err
+		x.leaveOut(ctx, log, e, err)
+		return out
 	}
 	at := shredding.Location{Partition: e.Partition, Kind: shredding.KindEvent, Record: e.ID, Type: e.Type, SchemaVersion: e.SchemaVersion}
-	manifest, err := x.Manifests.Manifest(ctx, at)
-	if err != nil {
-		return out, err
-	}
+	manifest := types.manifest(e.Type, e.SchemaVersion)
 	out.event = e
 	document := []byte{'['}
 	for _, s := range all {
-		class, known := manifest.ClassAt(s.Pointer, dataPointer)
-		header, err := s.Envelope.Header()
-		if err != nil {
-			return out, err
-		}
+		path, class, known := manifest.FieldAt(s.Pointer, dataPointer)
 		if !known || !blindindex.IsSearched(class) {
 			continue
+		}
+		header, err := s.Envelope.Header()
+		if err != nil {
+			x.leaveOut(ctx, log, e, err)
+			return sealedEvent{}
 		}
 		if len(out.values) > 0 {
 			document = append(document, ',')
 		}
-		out.values = append(out.values, sealedValue{subject: s.Subject, keyClass: header.Class, class: class, pointer: strings.TrimPrefix(s.Pointer, dataPointer)})
+		out.values = append(out.values, sealedValue{subject: s.Subject, keyClass: header.Class, class: class, path: path})
 		s.SetOrigin(at)
 		document = s.Append(document)
 	}
 	out.opened = module.SealedDocument{At: at, Document: append(document, ']')}
-	return out, nil
+	return out
 }
 
 // open opens the values of all events together, so that each key is fetched once. If one of them
-// cannot be opened it opens the events one by one and leaves out those that fail.
-func (x *Index) open(ctx context.Context, sealed []sealedEvent) error {
+// cannot be opened it opens the events one by one and leaves out those that fail for good.
+func (x *Index) open(ctx context.Context, log ports.LegalEntity, sealed []sealedEvent) error {
 	if len(sealed) == 0 {
 		return nil
 	}
@@ -144,24 +174,41 @@ func (x *Index) open(ctx context.Context, sealed []sealedEvent) error {
 		documents[i] = sealed[i].opened
 	}
 	err := x.Opener.Open(ctx, documents, module.Planning{})
-	if fault.CodeOf(err) == codeUnsealable {
-		err = nil
-		for i := range documents {
-			one := documents[i : i+1]
-			switch failed := x.Opener.Open(ctx, one, module.Planning{}); {
-			case fault.CodeOf(failed) == codeUnsealable:
-				one[0].Document = nil
-				x.Logger.ErrorContext(ctx, "a sealed value cannot be opened and is not found by searches; verify the log and the key store",
-					"partition", uint32(sealed[i].event.Partition), "sequence", uint64(sealed[i].event.Sequence))
-			case failed != nil:
-				err = failed
-			}
-		}
+	if err != nil && mayPass(err) {
+		return err
 	}
 	for i := range documents {
-		sealed[i].opened = documents[i]
+		one := documents[i : i+1]
+		if err != nil {
+			if failed := x.Opener.Open(ctx, one, module.Planning{}); failed != nil {
+				if mayPass(failed) {
+					return failed
+				}
+				x.leaveOut(ctx, log, sealed[i].event, failed)
+				one[0].Document = nil
+			}
+		}
+		sealed[i].opened = one[0]
 	}
-	return err
+	return nil
 }
 
-const codeUnsealable = "pii.unsealable"
+// mayPass reports whether values may open when it is tried again: a store or the key service does not
+// answer, the caller has ended, or this node has no key service. An error that is no fault counts too.
+func mayPass(err error) bool {
+	f, isFault := fault.As(err)
+	if !isFault {
+		return true
+	}
+	switch f.Kind {
+	case fault.Unavailable, fault.Timeout, fault.TooMany:
+		return true
+	}
+	return f.Code == "pii.keys_missing"
+}
+
+// leaveOut reports an event whose values are not found by searches.
+func (x *Index) leaveOut(ctx context.Context, log ports.LegalEntity, e *event.Recorded, why error) {
+	x.Logger.ErrorContext(ctx, "a sealed value cannot be opened and is not found by searches; verify the log and the key store",
+		"tenant", log.TenantID, "partition", uint32(e.Partition), "sequence", uint64(e.Sequence), "code", fault.CodeOf(why))
+}

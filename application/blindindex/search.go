@@ -75,7 +75,7 @@ func (x *Index) Search(ctx context.Context, p ports.Principal, why disclosure.Pu
 		}
 		search.After = shredding.Subject(after)
 	}
-	if found.Behind, err = x.behind(ctx, q.Entities); err != nil {
+	if found.Behind, err = x.behind(ctx, p.TenantID, q.Entities); err != nil {
 		return found, err
 	}
 	entries, err := x.Store.FindSubjects(ctx, search)
@@ -109,8 +109,13 @@ func (x *Index) record(ctx context.Context, p ports.Principal, why disclosure.Pu
 	return x.Accesses.Record(ctx, p, why, accesses...)
 }
 
-// behind lists the codes of the logs that the index has not read to their heads.
-func (x *Index) behind(ctx context.Context, entities []ports.LegalEntity) (codes []string, err error) {
+// behind lists the codes of the tenant's logs that the index has not read to their heads, or by other
+// rules or under another secret.
+func (x *Index) behind(ctx context.Context, tenantID string, entities []ports.LegalEntity) (codes []string, err error) {
+	key, err := x.key(ctx, tenantID)
+	if err != nil {
+		return nil, err
+	}
 	heads, err := x.Log.PartitionHeads(ctx)
 	if err != nil {
 		return nil, err
@@ -120,7 +125,8 @@ func (x *Index) behind(ctx context.Context, entities []ports.LegalEntity) (codes
 		return nil, err
 	}
 	for _, le := range entities {
-		if positions[le.Partition].Sequence < heads[le.Partition].Sequence {
+		at, head := positions[le.Partition], heads[le.Partition].Sequence
+		if head > 0 && (at.Sequence < head || at.Key != key) {
 			codes = append(codes, le.Code)
 		}
 	}

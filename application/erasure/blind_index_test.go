@@ -1,9 +1,14 @@
 package erasure_test
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"fmt"
+	"io"
 	"log/slog"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -18,6 +23,7 @@ import (
 	kinds "github.com/erpbackbone/backbone/domain/blindindex"
 	access "github.com/erpbackbone/backbone/domain/disclosure"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
@@ -47,7 +53,7 @@ type indexLog struct {
 // newIndex makes the index by which persons of the fixture are found.
 func (b *erasureFixture) newIndex(accesses *searches, change ...func(*blindindex.Config)) *blindindex.Index {
 	c := blindindex.Config{
-		Store: b.store.BlindIndex, Log: indexLog{b.store.Events, b.store.Events}, Entities: b.store.Directory, Types: administration.NewEventTypes(b.store.Registry), Manifests: b.types,
+		Store: b.store.BlindIndex, Log: indexLog{b.store.Events, b.store.Events}, Entities: b.store.Directory, Types: administration.NewEventTypes(b.store.Registry),
 		Opener: b.opener, Secrets: b.vault, Accesses: accesses, Cursors: query.NewCursorSealer([]byte("key")), Leases: b.store.Leases, Node: "node-1", Clock: b.clock,
 		Logger: slog.New(slog.DiscardHandler), Limits: blindindex.Limits{Interval: time.Millisecond, Renew: time.Second, Batch: 2, Bytes: 1 << 20},
 	}
@@ -140,6 +146,7 @@ func TestErasure_ForgetsWhatThePersonIsFoundBy(t *testing.T) {
 	c, _ := b.readCertificate(t, s.ID)
 	require.Zero(t, *c.Verification.Index)
 	require.Contains(t, c.Summary(), "0 entries left in the index")
+	require.Contains(t, c.Summary(), "rows of the search index in backups of the database, until these are deleted")
 	require.Empty(t, b.search(t, x, kinds.Email, "mail1@example.org").Persons)
 	require.Equal(t, []string{"employee:E-2"}, subjects(b.search(t, x, kinds.Email, "mail0@example.org")))
 
@@ -147,6 +154,26 @@ func TestErasure_ForgetsWhatThePersonIsFoundBy(t *testing.T) {
 	require.NoError(t, b.store.BlindIndex.ClearBlindIndex(t.Context()))
 	require.NoError(t, x.RunOnce(t.Context()))
 	require.Equal(t, []string{"employee:E-2"}, subjects(b.search(t, x, kinds.Email, "mail0@example.org")))
+}
+
+// TestForgetReplayed: a replay deletes the persons of its receipts and leaves the others where they are.
+func TestForgetReplayed(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 2)
+	b.appendEvents(t, b.de, paidType, "E-1", 1)
+	b.appendEvents(t, b.de, contactedType, "E-2", 1)
+	x := b.newIndex(&searches{})
+	require.NoError(t, x.RunOnce(t.Context()))
+	key := func(p event.PartitionID, class shredding.KeyClass) ports.ReplayKey {
+		return ports.ReplayKey{Partition: p, Subject: subject, Class: class}
+	}
+	receipts := []erasure.Receipt{{Keys: []ports.ReplayKey{key(b.de.Partition, shredding.KeyStandard), key(99, shredding.KeyStandard)}}, {Keys: []ports.ReplayKey{key(b.us.Partition, shredding.KeyStandard)}}}
+	require.NoError(t, erasure.ForgetReplayed(t.Context(), b.store.BlindIndex, receipts))
+	require.Empty(t, b.search(t, x, kinds.Email, "mail1@example.org").Persons)
+	found := b.search(t, x, kinds.Email, "mail0@example.org")
+	require.Equal(t, []string{"employee:E-1", "employee:E-2"}, subjects(found), "what is kept by law, and others")
+	require.Empty(t, found.Behind, "nothing is read again")
 }
 
 // TestErasure_KeepsIndexOfRetainedClass: values of a class that is kept are still found.
@@ -192,30 +219,221 @@ func TestVerification_ForgetsIndexOfLateEvents(t *testing.T) {
 	require.Zero(t, n)
 }
 
-// unsealableOpener cannot open values of an event.
-type unsealableOpener struct {
+// refusingOpener cannot open values of an event.
+type refusingOpener struct {
 	module.Opener
-	record event.ID
+	record  event.ID
+	refusal error
 }
 
-func (o unsealableOpener) Open(ctx context.Context, documents []module.SealedDocument, r module.Reader) error {
+func (o refusingOpener) Open(ctx context.Context, documents []module.SealedDocument, r module.Reader) error {
 	if slices.ContainsFunc(documents, func(d module.SealedDocument) bool { return d.At.Record == o.record }) {
-		return fault.New(fault.Internal, "pii.unsealable", "this sealed value cannot be opened")
+		return o.refusal
 	}
 	return o.Opener.Open(ctx, documents, r)
 }
 
+// damagedLog has an event whose sealed values are malformed.
+type damagedLog struct {
+	blindindex.Log
+	record event.ID
+	damage func(payload []byte) []byte
+}
+
+func (l damagedLog) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
+	events, err := l.Log.Events(ctx, q)
+	for i := range events {
+		if events[i].ID == l.record {
+			events[i].Payload = l.damage(events[i].Payload)
+		}
+	}
+	return events, err
+}
+
+// TestIndex_LeavesOutWhatCannotBeOpened: erasures wait for the index, so one key that does not open must
+// not stop it.
 func TestIndex_LeavesOutWhatCannotBeOpened(t *testing.T) {
+	t.Parallel()
+	refuse := func(kind fault.Kind, code string) func(*blindindex.Config, event.ID) {
+		return func(c *blindindex.Config, record event.ID) {
+			c.Opener = refusingOpener{c.Opener, record, fault.New(kind, code, "it does not open")}
+		}
+	}
+	damage := func(change func(payload []byte) []byte) func(*blindindex.Config, event.ID) {
+		return func(c *blindindex.Config, record event.ID) { c.Log = damagedLog{c.Log, record, change} }
+	}
+	for name, breakIt := range map[string]func(*blindindex.Config, event.ID){
+		"value":           refuse(fault.Internal, "pii.unsealable"),
+		"key":             refuse(fault.Internal, "pii.key_invalid"),
+		"wrapped key":     refuse(fault.Invalid, "kms.ciphertext_invalid"),
+		"key of another":  refuse(fault.Invalid, "kms.key_mismatch"),
+		"deleted KEK":     refuse(fault.NotFound, "kms.key_not_found"),
+		"dead epoch":      refuse(fault.FailedPrecondition, "keys.kek_unusable"),
+		"malformed value": damage(func([]byte) []byte { return []byte(`{"data":{"email":{"$pii":17}}}`) }),
+		"malformed envelope": damage(func(payload []byte) []byte {
+			return []byte(strings.Replace(string(payload), `"$pii":"`, `"$pii":"AAAA`, 1))
+		}),
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newErasureFixture(t)
+			b.appendEvents(t, b.de, contactedType, "E-1", 3)
+			second := testkit.Must(b.store.Events.Events(t.Context(), ports.EventQuery{Partition: b.de.Partition, Limit: 10}))[1]
+			var logged bytes.Buffer
+			x := b.newIndex(&searches{}, func(c *blindindex.Config) {
+				breakIt(c, second.ID)
+				c.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+			})
+			require.NoError(t, x.RunOnce(t.Context()))
+			require.Contains(t, logged.String(), fmt.Sprintf("tenant=acme partition=%d sequence=%d code=", second.Partition, second.Sequence))
+			found := b.search(t, x, kinds.Email, "mail1@example.org")
+			require.Empty(t, found.Persons)
+			require.Empty(t, found.Behind)
+			for _, text := range []string{"mail0@example.org", "mail2@example.org"} {
+				require.Len(t, b.search(t, x, kinds.Email, text).Persons, 1)
+			}
+		})
+	}
+}
+
+// answeringOpener opens all values to the same one.
+type answeringOpener struct{ value string }
+
+func (o answeringOpener) Open(_ context.Context, documents []module.SealedDocument, _ module.Reader) error {
+	for i := range documents {
+		var values []json.RawMessage
+		if err := json.Unmarshal(documents[i].Document, &values); err != nil {
+			return err
+		}
+		for n := range values {
+			values[n] = json.RawMessage(o.value)
+		}
+		documents[i].Document, _ = json.Marshal(values)
+	}
+	return nil
+}
+
+// TestIndex_StoresNoNamesOfMembers: a name of a member in a sealed object may be that of a person.
+func TestIndex_StoresNoNamesOfMembers(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
+	x := b.newIndex(&searches{}, func(c *blindindex.Config) { c.Opener = answeringOpener{`{"Anna Meyer":{"email":"anna@example.org"}}`} })
+	require.NoError(t, x.RunOnce(t.Context()))
+	found := b.search(t, x, kinds.Email, "anna@example.org")
+	require.Len(t, found.Persons, 1)
+	for _, place := range found.Persons[0].Places {
+		require.Contains(t, []string{"$.email", "$.phone"}, place.Path)
+	}
+}
+
+// largestStore remembers how many entries were stored at once.
+type largestStore struct {
+	ports.BlindIndex
+	largest *int
+}
+
+func (s largestStore) AdvanceBlindIndex(ctx context.Context, p event.PartitionID, from ports.BlindIndexPosition, to event.Sequence, entries []kinds.Entry) (ports.BlindIndexPosition, error) {
+	*s.largest = max(*s.largest, len(entries))
+	return s.BlindIndex.AdvanceBlindIndex(ctx, p, from, to, entries)
+}
+
+// numbered opens each value to the addresses of a record that no other one has.
+type numbered struct{ each int }
+
+func (o numbered) Open(ctx context.Context, documents []module.SealedDocument, r module.Reader) error {
+	for i := range documents {
+		addresses := make([]string, o.each)
+		for n := range addresses {
+			addresses[n] = fmt.Sprintf("%d@%s", n, documents[i].At.Record)
+		}
+		value, _ := json.Marshal(map[string]any{"email": addresses})
+		if err := (answeringOpener{string(value)}).Open(ctx, documents[i:i+1], r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// TestIndex_Bounds: an event with a hundred thousand addresses costs no more than one with a thousand, and
+// many such events are stored in parts.
+func TestIndex_Bounds(t *testing.T) {
+	t.Parallel()
+	for events, each := range map[int]int{1: 100_000, 12: 2000} {
+		b := newErasureFixture(t)
+		b.appendEvents(t, b.de, contactedType, "E-1", events)
+		largest, logged := 0, bytes.Buffer{}
+		x := b.newIndex(&searches{}, func(c *blindindex.Config) {
+			c.Opener, c.Store, c.Limits.Batch = numbered{each}, largestStore{c.Store, &largest}, 100
+			c.Logger = slog.New(slog.NewTextHandler(&logged, nil))
+		})
+		require.NoError(t, x.RunOnce(t.Context()))
+		require.Equal(t, min(events, 10)*kinds.MaxTerms, largest)
+		require.Equal(t, events, strings.Count(logged.String(), "more terms than"))
+		n, err := b.store.BlindIndex.CountBlindIndex(t.Context(), b.de.Partition, subject, shredding.KeyClasses())
+		require.NoError(t, err)
+		require.EqualValues(t, events*kinds.MaxTerms, n)
+		require.Empty(t, b.search(t, x, kinds.Email, "a@b.org").Behind)
+	}
+}
+
+// TestIndex_WaitsForWhatMayPass: an outage leaves no value out.
+func TestIndex_WaitsForWhatMayPass(t *testing.T) {
 	t.Parallel()
 	b := newErasureFixture(t)
 	b.appendEvents(t, b.de, contactedType, "E-1", 3)
 	second := testkit.Must(b.store.Events.Events(t.Context(), ports.EventQuery{Partition: b.de.Partition, Limit: 10}))[1]
-	x := b.newIndex(&searches{}, func(c *blindindex.Config) { c.Opener = unsealableOpener{b.opener, second.ID} })
-	require.NoError(t, x.RunOnce(t.Context()))
-	require.Empty(t, b.search(t, x, kinds.Email, "mail1@example.org").Persons)
-	for _, text := range []string{"mail0@example.org", "mail2@example.org"} {
-		require.Len(t, b.search(t, x, kinds.Email, text).Persons, 1)
+	for _, refusal := range []error{
+		fault.New(fault.Unavailable, "kms.unavailable", "try again"), fault.New(fault.Timeout, "store.timeout", "try again"), fault.New(fault.Unavailable, "pii.receipts_behind", "replay"),
+		fault.New(fault.Unavailable, "pii.key_evicted", "try again"), fault.New(fault.FailedPrecondition, "pii.keys_missing", "configure it"), io.ErrUnexpectedEOF,
+	} {
+		var logged bytes.Buffer
+		x := b.newIndex(&searches{}, func(c *blindindex.Config) {
+			c.Opener, c.Logger = refusingOpener{b.opener, second.ID, refusal}, slog.New(slog.NewTextHandler(&logged, nil))
+		})
+		require.ErrorIs(t, x.RunOnce(t.Context()), refusal)
+		require.Contains(t, logged.String(), fmt.Sprintf("tenant=acme partition=%d sequence=0 code=%s", b.de.Partition, fault.CodeOf(refusal)))
+		require.Contains(t, b.search(t, x, kinds.Email, "mail1@example.org").Behind, "DEMF")
 	}
+	x := b.newIndex(&searches{})
+	require.NoError(t, x.RunOnce(t.Context()))
+	require.Len(t, b.search(t, x, kinds.Email, "mail1@example.org").Persons, 1)
+}
+
+// amendedTypes declare the telephone number from their second generation on.
+type amendedTypes struct {
+	blindindex.Types
+	generation int64
+}
+
+func (a *amendedTypes) EventTypeGenerations(context.Context) (map[string]int64, error) {
+	return map[string]int64{"": a.generation}, nil
+}
+
+func (a *amendedTypes) EventTypes(ctx context.Context, tenantID string) ([]eventtype.Registration, int64, error) {
+	types, _, err := a.Types.EventTypes(ctx, tenantID)
+	for i := range types {
+		if a.generation == 1 {
+			types[i].PIIFields = slices.DeleteFunc(slices.Clone(types[i].PIIFields), func(f eventtype.PIIField) bool { return f.Path == "$.phone" })
+		}
+	}
+	return types, a.generation, err
+}
+
+// TestIndex_FindsAmendedMembers: what an amendment of a version declares is searched from its first event on.
+func TestIndex_FindsAmendedMembers(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
+	types := &amendedTypes{generation: 1}
+	x := b.newIndex(&searches{}, func(c *blindindex.Config) { types.Types, c.Types = c.Types, types })
+	require.NoError(t, x.RunOnce(t.Context()))
+	require.Len(t, b.search(t, x, kinds.Email, "mail0@example.org").Persons, 1)
+	require.Empty(t, b.search(t, x, kinds.Phone, "+49 30 000000").Persons)
+	types.generation = 2
+	b.appendEvents(t, b.de, contactedType, "E-2", 1)
+	require.NoError(t, x.RunOnce(t.Context()))
+	require.Equal(t, []string{"employee:E-2"}, subjects(b.search(t, x, kinds.Phone, "+49 30 000000")))
 }
 
 // staleStore answers positions that another node has moved since.
@@ -248,9 +466,13 @@ func TestIndex_BeginsAgainWithAnotherSecret(t *testing.T) {
 	b.appendEvents(t, b.de, contactedType, "E-1", 1)
 	require.NoError(t, b.newIndex(&searches{}).RunOnce(t.Context()))
 	x := b.newIndex(&searches{}, func(c *blindindex.Config) { c.Secrets = otherSecrets{} })
-	require.Empty(t, b.search(t, x, kinds.Email, "mail0@example.org").Persons)
+	found := b.search(t, x, kinds.Email, "mail0@example.org")
+	require.Empty(t, found.Persons)
+	require.Equal(t, []string{"DEMF"}, found.Behind, "the answer says that it is not whole")
 	require.NoError(t, x.RunOnce(t.Context()))
-	require.Len(t, b.search(t, x, kinds.Email, "mail0@example.org").Persons, 1)
+	found = b.search(t, x, kinds.Email, "mail0@example.org")
+	require.Len(t, found.Persons, 1)
+	require.Empty(t, found.Behind)
 }
 
 type otherSecrets struct{}

@@ -76,13 +76,17 @@ const rotationCondition = "the last two times are reached when the key that wrap
 const noRotationCondition = "this installation rotates keys on command only, so it promises no time from which backups are unreadable; the signed notice of the deletion of the key that wrapped the destroyed keys names the receipts it covers and tells the time"
 
 // outOfReach lists the data that an erasure does not reach.
-func outOfReach() []string {
-	return []string{
+func outOfReach(isSearched bool) []string {
+	places := []string{
 		"documents, reports and exports that were taken out of this system",
 		"systems that received events or answers while the data were readable",
 		"what persons noted down or printed",
 		"rows of projections that the tenant defined itself: what they hold sealed stays sealed, and reads [REDACTED]",
 	}
+	if isSearched {
+		places = append(places, "rows of the search index in backups of the database, until these are deleted: keyed hashes of names, e-mail addresses and telephone numbers, against which the tenant's secret lets a guess be checked")
+	}
+	return places
 }
 
 func certificateName(id event.ID) string { return certificateFolder + id.String() + ".json" }
@@ -148,7 +152,7 @@ func (c Config) certificate(ctx context.Context, r ports.ErasureRequest) ([]byte
 			Destroyed: destroyed, Undecrypted: destroyed.Add(maxEviction), Confirmed: event.Micros(r.EvictedAt),
 			Backups: destroyed.Add(maxEpochAge), Irrevocable: destroyed.Add(maxEpochAge + c.KeyDeletion), Condition: rotationCondition,
 		},
-		Verification: results, Receipt: CertificateReceipt{Number: r.Receipt, SHA256: fmt.Sprintf("%x", noteHash(note))}, OutOfReach: outOfReach(),
+		Verification: results, Receipt: CertificateReceipt{Number: r.Receipt, SHA256: fmt.Sprintf("%x", noteHash(note))}, OutOfReach: outOfReach(c.Index != nil),
 	}
 	if c.RotatedByHand {
 		out.Times.Backups, out.Times.Irrevocable, out.Times.Condition = time.Time{}, time.Time{}, noRotationCondition

@@ -8,6 +8,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/erpbackbone/backbone/domain/blindindex"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
@@ -440,6 +441,21 @@ func (c ReplayConfig) destroyAgain(ctx context.Context, receipt ports.ErasureRec
 		return c.Register.ReplayErasure(ctx, receipt, keys)
 	}
 	return replayed
+}
+
+// ForgetReplayed deletes from the index what the persons of replayed receipts are found by: a restored
+// database has those again who were erased since. The index is not built again, and a partition that it
+// has not begun has none of them.
+func ForgetReplayed(ctx context.Context, index Index, receipts []Receipt) error {
+	for _, r := range receipts {
+		for _, k := range r.Keys {
+			err := index.ForgetSubject(ctx, k.Partition, k.Subject, []shredding.KeyClass{k.Class}, 0)
+			if err != nil && fault.CodeOf(err) != blindindex.CodeBehind {
+				return err
+			}
+		}
+	}
+	return nil
 }
 
 func invalidReceipt(number uint64, err error) error {

@@ -11,6 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 // A closed schema that gets an optional member accepts all that it accepted, so one person or
@@ -62,6 +63,44 @@ func TestRegister_Amendment(t *testing.T) {
 	all, err := r.List(t.Context(), globex)
 	require.NoError(t, err)
 	require.Empty(t, all)
+}
+
+// restoredTypes are the registries of a store that was put in the place of another.
+type restoredTypes struct{ typesPort }
+
+type typesPort = ports.EventTypes // embedded by a name that no method has
+
+// A store that lost an amendment and got another one has as many, and its schema is not the one that was
+// compiled before.
+func TestRefresh_LostAmendment(t *testing.T) {
+	t.Parallel()
+	const weighed = `{"type":"object","additionalProperties":false,"properties":{"size":{"type":"integer"},"weight":{"type":"integer"}}}`
+	amended := func(schema string) (ports.EventTypes, *registry.Registry) {
+		types := eventTypes(t, newStore())
+		r := node(t, types, orderSchema)
+		for _, schema := range []string{sized, schema} {
+			_, err := r.Register(t.Context(), leadWith(1, schema), admin, registry.ProofRequest{})
+			require.NoError(t, err)
+		}
+		return types, r
+	}
+	lost, _ := amended(sizedMore)
+	types := &restoredTypes{lost}
+	r := node(t, types, orderSchema)
+	require.NoError(t, r.RefreshAll(t.Context()))
+	restored, other := amended(weighed)
+	_, err := other.Register(t.Context(), contact(), admin, registry.ProofRequest{}) // a further generation
+	require.NoError(t, err)
+	require.NoError(t, r.Refresh(t.Context(), acme))
+	types.typesPort = restored
+	require.NoError(t, r.Refresh(t.Context(), acme))
+	typ, err := r.Lookup(t.Context(), acme, "crm.lead.won", 1)
+	require.NoError(t, err)
+	for data, accepted := range map[string]bool{`{"weight":1}`: true, `{"colour":"red"}`: false} {
+		violations, err := typ.Schema.Validate(json.RawMessage(data))
+		require.NoError(t, err)
+		require.Equal(t, accepted, len(violations) == 0, data)
+	}
 }
 
 // A member that is declared personal is sealed by every node that accepts it.

@@ -1,6 +1,7 @@
 package registry
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -9,6 +10,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"reflect"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -247,8 +249,7 @@ func (r *Registry) buildSnapshot(tenantID string, types []eventtype.Registration
 			continue
 		}
 		t := &module.RegisteredType{Registration: reg, Checks: r.checks(&reg)}
-		if known := old.versions[reg.Type][reg.SchemaVersion]; known != nil && len(known.Schemas) == len(reg.Schemas) {
-			// Unless it was amended, a registered version never changes, so its compiled parts are reused.
+		if known := old.versions[reg.Type][reg.SchemaVersion]; known != nil && compilesAlike(&known.Registration, &reg) {
 			t.Schema, t.Manifest, t.KeyClass, t.Defaults, t.Upcasts = known.Schema, known.Manifest, known.KeyClass, known.Defaults, known.Upcasts
 		} else {
 			if err := parsePersonalData(t); err != nil {
@@ -297,6 +298,12 @@ func (r *Registry) buildSnapshot(tenantID string, types []eventtype.Registration
 		s.readingID = hex.EncodeToString(digest.Sum(nil)[:8])
 	}
 	return s, nil
+}
+
+// compilesAlike reports whether two registrations of a version give the same compiled parts. Numbers of
+// amendments do not tell: a restored store may have lost one and got another since.
+func compilesAlike(a, b *eventtype.Registration) bool {
+	return bytes.Equal(a.DataSchema, b.DataSchema) && a.RetentionClass == b.RetentionClass && reflect.DeepEqual(a.PIIFields, b.PIIFields) && reflect.DeepEqual(a.Upcasters, b.Upcasters)
 }
 
 // checks are those that a built-in module declares for its type.

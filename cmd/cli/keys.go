@@ -244,6 +244,11 @@ func restoreKeys(ctx context.Context, o keysOptions) error {
 		if err != nil {
 			return err
 		}
+		if out.Keys > 0 {
+			if err := wire.RebuildIndex(ctx, o.Config); err != nil {
+				return err
+			}
+		}
 		withheld := k.Gate.Check(ctx)
 		if withheld != nil && ctx.Err() != nil {
 			return ctx.Err()
@@ -300,7 +305,7 @@ func replayErasures(ctx context.Context, o keysOptions) error {
 		if err != nil {
 			return err
 		}
-		if err := wire.RebuildIndex(ctx, o.Config); err != nil {
+		if err := wire.ForgetReplayed(ctx, o.Config, receipts); err != nil {
 			return err
 		}
 		lost, err := lostRequests(ctx, k.Erasures, receipts)

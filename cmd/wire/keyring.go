@@ -204,15 +204,24 @@ func (k *Keyring) Replay(ctx context.Context, verifierKeys []string, progress fu
 	})
 }
 
-// RebuildIndex lets the nodes build the index by which persons are found again, without those
-// who are erased. A restored database has those who were erased since.
+// ForgetReplayed deletes from the index what the persons of replayed receipts are found by.
+func ForgetReplayed(ctx context.Context, c configs.Config, receipts []erasure.Receipt) error {
+	return withIndex(ctx, c, func(index ports.BlindIndex) error { return erasure.ForgetReplayed(ctx, index, receipts) })
+}
+
+// RebuildIndex lets the nodes build the index by which persons are found again, with the values that
+// did not open before.
 func RebuildIndex(ctx context.Context, c configs.Config) error {
+	return withIndex(ctx, c, func(index ports.BlindIndex) error { return index.ClearBlindIndex(ctx) })
+}
+
+func withIndex(ctx context.Context, c configs.Config, run func(ports.BlindIndex) error) error {
 	store, err := OpenReader(ctx, c.Database.DSN.Reveal())
 	if err != nil {
 		return err
 	}
 	defer store.Close()
-	return store.BlindIndex.ClearBlindIndex(ctx)
+	return run(store.BlindIndex)
 }
 
 // VerifierKeys reads the public keys of this installation's receipts from the export store.

@@ -6,6 +6,7 @@ package blindindex
 import (
 	"bytes"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 	"unicode"
@@ -77,13 +78,14 @@ type Entry struct {
 	KeyClass  shredding.KeyClass // of the key that the values are sealed with
 	Class     shredding.Class
 	Type      string // of the events
-	Path      string // of the values, such as $.contacts[*].email
+	Path      string // of the values, as the type declares it, such as $.contacts[*].email
 }
 
 // Bounds of what is indexed and searched.
 const (
-	MaxText  = 500 // bytes of a searched text
-	maxTerms = 32  // of one value; further words of a name are not found
+	MaxText  = 500  // bytes of a searched text
+	MaxTerms = 1000 // of one event, and texts of one sealed value; further ones are not found
+	maxTerms = 32   // of one text; further words of a name are not found
 )
 
 // Terms are the normalized forms by which a text is found: each word of a name, the whole of
@@ -116,14 +118,13 @@ func Terms(k Kind, text string) []string {
 // Value is a text in an opened value.
 type Value struct {
 	Kind Kind
-	Path string // of the text in the event's data
 	Text string
 }
 
-// Values lists the searchable texts of an opened personal value, by the names of the members that
-// hold them. The value is at a pointer into the data of an event; it may be a whole object. A
-// value that is masked or redacted has none.
-func Values(pointer string, value []byte) []Value {
+// Values lists the searchable texts of an opened personal value at a declared path, by the names of
+// the members that hold them. The value may be a whole object. One that is masked or redacted has
+// none. At most MaxTerms are listed, members of an object by name. Names of members in a value are personal text themselves, so no path leads below it.
+func Values(path string, value []byte) []Value {
 	if text := string(value); text == shredding.Redacted || text == shredding.Masked {
 		return nil
 	}
@@ -133,34 +134,26 @@ func Values(pointer string, value []byte) []Value {
 	if decoder.Decode(&decoded) != nil {
 		return nil
 	}
-	path, member := "$", ""
-	for token := range strings.SplitSeq(strings.TrimPrefix(pointer, "/"), "/") {
-		if token != "" && strings.Trim(token, "0123456789") == "" {
-			path += eachElement
-			continue
-		}
-		member = token
-		path += "." + token
-	}
-	return appendValues(nil, path, member, decoded)
+	member := strings.ReplaceAll(path[strings.LastIndexByte(path, '.')+1:], event.EachElement, "")
+	return appendValues(nil, member, decoded)
 }
 
-// eachElement stands for the index of an array in a path.
-const eachElement = "[*]"
-
-func appendValues(out []Value, path, member string, value any) []Value {
+func appendValues(out []Value, member string, value any) []Value {
+	if len(out) == MaxTerms {
+		return out
+	}
 	switch v := value.(type) {
 	case string:
 		if k := kindOf(member); k != 0 {
-			out = append(out, Value{Kind: k, Path: path, Text: v})
+			out = append(out, Value{Kind: k, Text: v})
 		}
 	case []any:
 		for _, element := range v {
-			out = appendValues(out, path+eachElement, member, element)
+			out = appendValues(out, member, element)
 		}
 	case map[string]any:
-		for name, inner := range v {
-			out = appendValues(out, path+"."+name, name, inner)
+		for _, name := range slices.Sorted(maps.Keys(v)) {
+			out = appendValues(out, name, v[name])
 		}
 	}
 	return out

@@ -167,17 +167,23 @@ func (l *findings) subject(at string, raw json.RawMessage, f *field) {
 // ClassAt returns the class of the declared field at a pointer of Resolve; data is the
 // pointer of the value that $ stands for, as in Resolve.
 func (m *Manifest) ClassAt(pointer, data string) (Class, bool) {
+	_, class, known := m.FieldAt(pointer, data)
+	return class, known
+}
+
+// FieldAt is as ClassAt, with the path as it is declared.
+func (m *Manifest) FieldAt(pointer, data string) (path string, class Class, known bool) {
 	rest, below := strings.CutPrefix(pointer, data)
 	if m == nil || !below || rest == "" || rest[0] != '/' {
-		return "", false
+		return "", "", false
 	}
 	tokens := strings.Split(rest[1:], "/")
 	for i := range m.fields {
 		if f := &m.fields[i]; f.matches(tokens) {
-			return f.class, true
+			return pathText(f.path), f.class, true
 		}
 	}
-	return "", false
+	return "", "", false
 }
 
 // matches reports whether pointer tokens follow the declared steps; [*] is any index.

@@ -10,6 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // RunBlindIndex checks the store of the index by which persons are found.
@@ -67,6 +68,17 @@ func RunBlindIndex(t *testing.T, store ports.BlindIndex) {
 	_, err = store.AdvanceBlindIndex(ctx, other, second, 1, []blindindex.Entry{entry(other, blindindex.Name, anna, "person:P-2", shredding.KeyStandard)})
 	require.NoError(t, err)
 
+	many := make([]blindindex.Entry, 2500)
+	for i := range many {
+		many[i] = entry(other, blindindex.Phone, blindindex.Hash{byte(i), byte(i >> 8)}, "person:P-3", shredding.KeyStandard)
+	}
+	second = testkit.Must(store.BlindIndexPositions(ctx))[other]
+	_, err = store.AdvanceBlindIndex(ctx, other, second, 2, many)
+	require.NoError(t, err)
+	n, err := store.CountBlindIndex(ctx, other, "person:P-3", standard)
+	require.NoError(t, err)
+	require.EqualValues(t, len(many), n)
+
 	in := []event.PartitionID{p}
 	require.Equal(t, []string{"person:P-1", "person:P-2"}, find(ports.SubjectQuery{Partitions: in, Kind: blindindex.Name, Hashes: []blindindex.Hash{meyer}, Limit: 10}))
 	require.Equal(t, []string{"person:P-1"}, find(ports.SubjectQuery{Partitions: in, Kind: blindindex.Name, Hashes: []blindindex.Hash{meyer}, Limit: 1}))
@@ -77,7 +89,7 @@ func RunBlindIndex(t *testing.T, store ports.BlindIndex) {
 	require.Empty(t, find(ports.SubjectQuery{Partitions: in, Kind: blindindex.Email, Hashes: []blindindex.Hash{anna}, Limit: 10}), "of another kind")
 
 	require.Equal(t, blindindex.CodeBehind, fault.CodeOf(store.ForgetSubject(ctx, p, "person:P-1", standard, 9)))
-	n, err := store.CountBlindIndex(ctx, p, "person:P-1", standard)
+	n, err = store.CountBlindIndex(ctx, p, "person:P-1", standard)
 	require.NoError(t, err)
 	require.EqualValues(t, 2, n)
 	require.NoError(t, store.ForgetSubject(ctx, p, "person:P-1", standard, 8))

@@ -420,7 +420,7 @@ var verdicts = []table{
 		deleted: isHarmless("", "the events are published again"), invented: isHarmless("", "as for an edit"),
 	},
 	harmlessTable("backbone.blind_index", "partition_id kind key_class hash subject_id class event_type path",
-		"it decides which ids a search of officers shows; reports and erasures go by event_pii_subjects, and replaying the erasures builds it again"),
+		"it decides which ids a search of officers shows; reports and erasures go by event_pii_subjects, and the nodes build it again from the log when its rows and positions are deleted"),
 	harmlessTable("backbone.blind_index_positions", "sequence revision partition_id key", "it decides from where nodes build the index; as for its rows"),
 	{
 		name: "backbone.projection_checkpoints", target: "version = 1",

@@ -5,6 +5,7 @@ package blindindex
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/jackc/pgx/v5"
 
@@ -62,8 +63,26 @@ func (s *Store) BeginBlindIndex(ctx context.Context, p event.PartitionID, from p
 	return to, err
 }
 
+// maxInserted is how many entries one statement inserts.
+const maxInserted = 1000
+
 // AdvanceBlindIndex implements ports.BlindIndex.
 func (s *Store) AdvanceBlindIndex(ctx context.Context, p event.PartitionID, from ports.BlindIndexPosition, through event.Sequence, entries []blindindex.Entry) (to ports.BlindIndexPosition, err error) {
+	err = s.change(ctx, func(tx pgx.Tx) error {
+		if to, err = s.move(ctx, tx, p, from, through, from.Key); err != nil {
+			return err
+		}
+		for chunk := range slices.Chunk(entries, maxInserted) {
+			if err := s.insert(ctx, tx, p, chunk); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return to, err
+}
+
+func (s *Store) insert(ctx context.Context, tx pgx.Tx, p event.PartitionID, entries []blindindex.Entry) error {
 	rows := &blindindexdb.InsertBlindIndexParams{PartitionID: int32(p)}
 	for i := range entries {
 		e := &entries[i]
@@ -71,13 +90,7 @@ func (s *Store) AdvanceBlindIndex(ctx context.Context, p event.PartitionID, from
 		rows.SubjectIds, rows.Classes = append(rows.SubjectIds, string(e.Subject)), append(rows.Classes, string(e.Class))
 		rows.EventTypes, rows.Paths = append(rows.EventTypes, e.Type), append(rows.Paths, e.Path)
 	}
-	err = s.change(ctx, func(tx pgx.Tx) error {
-		if to, err = s.move(ctx, tx, p, from, through, from.Key); err != nil || len(entries) == 0 {
-			return err
-		}
-		return s.queries.InsertBlindIndex(ctx, tx, rows)
-	})
-	return to, err
+	return s.queries.InsertBlindIndex(ctx, tx, rows)
 }
 
 func (s *Store) change(ctx context.Context, write func(tx pgx.Tx) error) error {

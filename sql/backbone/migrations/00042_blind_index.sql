@@ -11,7 +11,9 @@ CREATE TABLE backbone.blind_index (
     subject_id   text COLLATE "C" NOT NULL,
     class        text COLLATE "C" NOT NULL,
     event_type   text COLLATE "C" NOT NULL,
-    path         text COLLATE "C" NOT NULL, -- of the values in the data of the events
+    -- Of the values in the data of the events, as the type declares it: names of members inside a
+    -- sealed value are personal text.
+    path         text COLLATE "C" NOT NULL CHECK (octet_length(path) <= 1024),
     CONSTRAINT blind_index_pkey PRIMARY KEY (partition_id, kind, hash, subject_id, event_type, path, key_class)
 );
 CREATE INDEX blind_index_subject ON backbone.blind_index (partition_id, subject_id);
