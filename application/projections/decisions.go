@@ -92,6 +92,14 @@ func (r *Rebuilds) Recover(ctx context.Context, tenantID string) error {
 			return err
 		}
 		for _, p := range all {
+			// A record that is read after the rows is as new as they are; a row that another node
+			// changes from here on has another revision.
+			if record, err = r.config.Decisions.Projection(ctx, tenantID, record.Name); err != nil {
+				return err
+			}
+			if !record.Exists() {
+				break
+			}
 			if err := r.recoverVersion(ctx, record, p, all); err != nil && fault.KindOf(err) != fault.Conflict && fault.KindOf(err) != fault.FailedPrecondition {
 				return err // else another node was faster, or the version lacks events: verification says so
 			}
@@ -116,6 +124,14 @@ func (r *Rebuilds) recoverVersion(ctx context.Context, record ports.ProjectionRe
 		return r.activate(ctx, Order{Name: p.Name, Partition: p.Scope}, ports.ProjectionSwitch{
 			Projection: p.Name, From: all[active].Version, To: p.Version, MaxBehind: uint64(r.config.MaxBehind), Force: latest.Force,
 			Types: code.EventTypes, Handler: code.handler, Partitions: code.readPartitions, By: recoveryActor,
+			Record: func(ctx context.Context) error { // under the locks of the switch
+				tenant, name, _ := projection.SplitName(p.Name)
+				now, err := r.config.Decisions.Projection(ctx, tenant, name)
+				if err == nil && now.Version != record.Version {
+					err = projection.Changed()
+				}
+				return err
+			},
 		})
 	case hidden && latest.Action == ports.ProjectionVersionDropped && latest.Version == p.Version:
 		return r.config.Versions.DropProjection(ctx, p.Name, p.Version, recoveryActor)

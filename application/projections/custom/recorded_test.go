@@ -336,3 +336,52 @@ func TestSwitch_FailsAfterItsEvent(t *testing.T) {
 	require.Equal(t, activated, record().Versions)
 	require.Len(t, record().Versions, 2, "the version before is retained")
 }
+
+// lateSwitch does something before it switches.
+type lateSwitch struct {
+	ports.ProjectionVersions
+	before func()
+}
+
+func (l lateSwitch) SwitchProjection(ctx context.Context, s ports.ProjectionSwitch) error {
+	l.before()
+	return l.ProjectionVersions.SwitchProjection(ctx, s)
+}
+
+// A node that starts does not undo what another node decides between its reads and writes.
+func TestRebuilds_RecoverWhileDecided(t *testing.T) {
+	t.Parallel()
+	g := newCustomFixture(t)
+	g.entity(t, "acme", "USMF")
+	p := g.create(t, "sums", definition("acme", ".data.vendor", sums, posted))
+	restart := func(decisions ports.ProjectionDecisions, versions ports.ProjectionVersions) {
+		t.Helper()
+		rebuilds := testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{
+			Store: g.store.Projections, Log: g.store.Events, Register: g.store.ProjectionVersions, Decisions: decisions, Versions: versions, Clock: g.clock, Custom: g.service, MaxBehind: 1000,
+		}))
+		require.NoError(t, rebuilds.Recover(t.Context(), "acme"))
+	}
+	version := func(number int) projection.Projection {
+		return testkit.Must(g.store.ProjectionVersions.NamedProjections(t.Context(), p.Name))[number-1]
+	}
+	restart(lateDecisions{g.decisions, func() {
+		require.NoError(t, g.operations().Do(t.Context(), projections.Command{Name: p.Name, Action: projection.Pause, Decider: projections.Decider{By: "ada"}}))
+	}}, g.store.ProjectionVersions)
+	require.Equal(t, projection.Paused, version(1).Status)
+
+	order := order("sums")
+	order.Force = true
+	_, err := g.rebuilds().Start(t.Context(), order, false)
+	require.NoError(t, err)
+	before := testkit.Must(g.decisions.Projection(t.Context(), "acme", "sums"))
+	require.NoError(t, g.decisions.Decide(t.Context(), "acme", before, ports.ProjectionDecision{ // as if the switch was cut off
+		Action: ports.ProjectionActivated, Version: 2, Force: true, Versions: before.Versions.Activate(before.Versions[1]), By: "ada",
+	}))
+	restart(g.decisions, lateSwitch{g.store.ProjectionVersions, func() {
+		_, err := g.rebuilds().Switch(t.Context(), order)
+		require.NoError(t, err)
+		_, err = g.rebuilds().Rollback(t.Context(), order)
+		require.NoError(t, err)
+	}})
+	require.Equal(t, projection.Active, version(1).Role, "the rollback stays")
+}
