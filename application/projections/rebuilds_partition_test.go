@@ -59,8 +59,8 @@ func newRebuildFixture(t *testing.T) *rebuildFixture {
 	return w
 }
 
-func (w *runnerFixture) proofs() *snapshots.Projections {
-	return snapshots.NewProjections(w.store.Directory, snapshots.NewAuthenticator(&testkit.Secrets{}, slog.New(slog.DiscardHandler), nil))
+func (g *runnerFixture) proofs() *snapshots.Projections {
+	return snapshots.NewProjections(g.store.Directory, snapshots.NewAuthenticator(&testkit.Secrets{}, slog.New(slog.DiscardHandler), nil))
 }
 
 func (w *rebuildFixture) looking(declared []module.Projection) *projections.Rebuilds {
