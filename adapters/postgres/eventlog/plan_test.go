@@ -165,13 +165,11 @@ func statementsOf(t *testing.T, conn *pgx.Conn, function string, count int) (sta
 	var names, types []string
 	require.NoError(t, conn.QueryRow(t.Context(), `SELECT p.prosrc, p.proargnames, ARRAY(SELECT format_type(o, NULL) FROM unnest(p.proargtypes) o)
 		FROM pg_proc p WHERE p.pronamespace = 'backbone'::regnamespace AND p.proname = $1`, function).Scan(&source, &names, &types))
-	for i, found := range regexp.MustCompile(`(?s)(INSERT INTO|WITH|UPDATE|RETURN QUERY|EXECUTE)\s[^;]*;`).FindAllString(source, -1) {
+	for i, found := range regexp.MustCompile(`(?s)(INSERT INTO|WITH|UPDATE|RETURN QUERY|SELECT r)[\s.][^;]*;`).FindAllString(source, -1) {
 		found = strings.TrimSuffix(strings.Replace(found, "INTO stored, continued ", "", 1), ";")
-		found = strings.TrimPrefix(found, "RETURN QUERY")
-		if _, dynamic, isDynamic := strings.Cut(found, "EXECUTE '"); isDynamic { // its parameters have numbers
-			found = strings.ReplaceAll(dynamic[:strings.LastIndex(dynamic, "'")], "''", "'")
-			statements = append(statements, fmt.Sprintf("-- name: %s_%d :exec\n%s", function, i+1, found))
-			continue
+		found = strings.Replace(strings.TrimPrefix(found, "RETURN QUERY"), "INTO found_version", "", 1)
+		for variable, value := range map[string]string{"only_partition": "partitions[1]", "first_of": "firsts[1]", "last_of": "lasts[1]"} {
+			found = regexp.MustCompile(`\b`+variable+`\b`).ReplaceAllString(found, value)
 		}
 		parameters := 0
 		for j, name := range names[:len(types)] { // those of the result follow

@@ -1,10 +1,10 @@
 -- +goose Up
 
--- An append costs the same with one legal entity and with hundreds. A stored plan that reads
--- events of partitions that a parameter names opens every partition of the log each time it runs
--- (about 20 us for each). What an append reads of them, one function reads. For a single
--- partition, as most appends have, the statement is planned for that partition alone, in
--- less time. The caller's rights apply; write_event_rows calls list_appended with its own.
+-- A stored plan that reads events of partitions from a list opens every partition of the log each
+-- time it runs (about 20 us for each). With one partition in a parameter of its own, as most
+-- appends have it, the plan opens that one alone, and only locks the others. So one function
+-- reads what an append reads of events. The caller's rights apply; write_event_rows calls
+-- list_appended with its own.
 
 -- list_appended returns the events from the one before each first sequence to the last.
 -- +goose StatementBegin
@@ -15,15 +15,18 @@ CREATE FUNCTION backbone.list_appended(partitions integer[], firsts bigint[], la
     SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
+DECLARE
+    only_partition integer := partitions[1];
+    first_of       bigint := firsts[1];
+    last_of        bigint := lasts[1];
 BEGIN
     IF cardinality(partitions) = 1 THEN
-        RETURN QUERY EXECUTE '
-            SELECT x.partition_id, x.sequence, x.sequence >= $2, x.stream_version, x.intent_id, x.stream_type, x.stream_id, x.type
+        RETURN QUERY
+            SELECT x.partition_id, x.sequence, x.sequence >= first_of, x.stream_version, x.intent_id, x.stream_type, x.stream_id, x.type
             FROM backbone.events x
-            WHERE x.partition_id = $1 AND x.sequence BETWEEN $2 - 1 AND $3
+            WHERE x.partition_id = only_partition AND x.sequence BETWEEN first_of - 1 AND last_of
             ORDER BY x.sequence
-            LIMIT $3 - $2 + 2'
-            USING partitions[1], firsts[1], lasts[1];
+            LIMIT last_of - first_of + 2;
     ELSE
         RETURN QUERY
             SELECT g.partition_id, e.sequence, e.sequence >= g.first_sequence, e.stream_version, e.intent_id, e.stream_type, e.stream_id, e.type
@@ -49,19 +52,20 @@ CREATE FUNCTION backbone.last_events(partitions integer[])
     SET search_path = pg_catalog, pg_temp
 AS $$
 #variable_conflict use_column
+DECLARE
+    only_partition integer := partitions[1];
 BEGIN
     IF cardinality(partitions) = 1 THEN
-        RETURN QUERY EXECUTE '
-            SELECT $1, coalesce(e.sequence, 0), coalesce(e.recorded_at, to_timestamp(0)), e.checksum, clock_timestamp()
+        RETURN QUERY
+            SELECT only_partition, coalesce(e.sequence, 0), coalesce(e.recorded_at, to_timestamp(0)), e.checksum, clock_timestamp()
             FROM (SELECT) one
             LEFT JOIN (
                 SELECT x.sequence, x.recorded_at, x.checksum
                 FROM backbone.events x
-                WHERE x.partition_id = $1
+                WHERE x.partition_id = only_partition
                 ORDER BY x.sequence DESC
                 LIMIT 1
-            ) e ON true'
-            USING partitions[1];
+            ) e ON true;
     ELSE
         RETURN QUERY
             SELECT p.partition_id, coalesce(e.sequence, 0), coalesce(e.recorded_at, to_timestamp(0)), e.checksum, clock_timestamp()
@@ -91,19 +95,17 @@ AS $$
 DECLARE
     found_version bigint;
 BEGIN
-    EXECUTE '
-        SELECT r.stream_version
-        FROM (
-            SELECT e.stream_version, e.type
-            FROM backbone.events e
-            WHERE e.partition_id = $1 AND e.stream_type = $2 AND e.stream_id = $3
-            ORDER BY e.stream_version DESC
-            LIMIT 101
-        ) r
-        WHERE r.type <> ''stream.metadata.changed''
-        ORDER BY r.stream_version DESC
-        LIMIT 1'
-        INTO found_version USING of_partition_id, of_stream_type, of_stream_id;
+    SELECT r.stream_version INTO found_version
+    FROM (
+        SELECT e.stream_version, e.type
+        FROM backbone.events e
+        WHERE e.partition_id = of_partition_id AND e.stream_type = of_stream_type AND e.stream_id = of_stream_id
+        ORDER BY e.stream_version DESC
+        LIMIT 101
+    ) r
+    WHERE r.type <> 'stream.metadata.changed'
+    ORDER BY r.stream_version DESC
+    LIMIT 1;
     RETURN coalesce(found_version, greatest(of_version - 101, 0));
 END
 $$;
