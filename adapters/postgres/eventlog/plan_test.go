@@ -166,9 +166,12 @@ func statementsOf(t *testing.T, conn *pgx.Conn, function string, count int) (sta
 	require.NoError(t, conn.QueryRow(t.Context(), `SELECT p.prosrc, p.proargnames, ARRAY(SELECT format_type(o, NULL) FROM unnest(p.proargtypes) o)
 		FROM pg_proc p WHERE p.pronamespace = 'backbone'::regnamespace AND p.proname = $1`, function).Scan(&source, &names, &types))
 	for i, found := range regexp.MustCompile(`(?s)(INSERT INTO|WITH|UPDATE|RETURN QUERY|SELECT r)[\s.][^;]*;`).FindAllString(source, -1) {
-		found = strings.TrimSuffix(strings.Replace(found, "INTO stored, continued ", "", 1), ";")
+		found = strings.TrimSuffix(strings.Replace(found, "INTO stored, continued, of_partitions, of_sequences, of_intents\n", "", 1), ";")
 		found = strings.Replace(strings.TrimPrefix(found, "RETURN QUERY"), "INTO found_version", "", 1)
-		for variable, value := range map[string]string{"only_partition": "partitions[1]", "first_of": "firsts[1]", "last_of": "lasts[1]"} {
+		for variable, value := range map[string]string{
+			"only_partition": "partitions[1]", "first_of": "firsts[1]", "last_of": "lasts[1]",
+			"of_partitions": "intent_partitions", "of_sequences": "intent_lasts", "of_intents": "intent_ids",
+		} {
 			found = regexp.MustCompile(`\b`+variable+`\b`).ReplaceAllString(found, value)
 		}
 		parameters := 0
