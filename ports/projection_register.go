@@ -41,8 +41,9 @@ type ProjectionRecord struct {
 	Latest   ProjectionDecision // the newest, without By and Versions
 }
 
-// Exists reports whether the projection was defined and not removed.
-func (r ProjectionRecord) Exists() bool { return r.Version > 0 && !r.Removed }
+// Exists reports whether the projection was defined and not removed. The record of a module's
+// projection has decisions about it alone: its program defines it.
+func (r ProjectionRecord) Exists() bool { return len(r.Definition) > 0 && !r.Removed }
 
 // ProjectionAction says what was decided about a version of a projection.
 type ProjectionAction string

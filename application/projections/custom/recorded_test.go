@@ -31,6 +31,8 @@ func TestRecover(t *testing.T) {
 		return r
 	}
 	require.NoError(t, g.decisions.Define(t.Context(), "acme", record(), projection.Projection{Version: 1, Role: projection.Active, Status: projection.Running, Definition: encoded}, "ada"))
+	// What was decided about the projection of a module does not define one of the tenant.
+	require.NoError(t, g.decisions.Decide(t.Context(), "acme", ports.ProjectionRecord{Name: "ap.open-items"}, ports.ProjectionDecision{Action: ports.ProjectionRebuildStarted, Version: 2, By: "ada"}))
 	for range 2 {
 		require.NoError(t, g.service.Recover(t.Context(), "acme"))
 	}
