@@ -87,7 +87,7 @@ func subscribe(t *testing.T, f *fleet, troubled bool) *readers {
 		"ordered": `"settings":{"partition_by":"legal_entity",` + retries + `}`,
 		"clumsy":  machines + `"settings":{"partition_by":"stream",` + retries + `}`,
 	} {
-		f.as(t, "module", http.StatusCreated, "/api/subscriptions", fmt.Sprintf(`{"id":%q,"subscriber_type":"service","subscriber_id":"fleet",%s}`, id, more))
+		f.as(t, subscriberOf(id), http.StatusCreated, "/api/subscriptions", fmt.Sprintf(`{"id":%q,"subscriber_type":"service","subscriber_id":"fleet",%s}`, id, more))
 	}
 	f.as(t, "module", http.StatusCreated, "/api/subscriptions", `{"id":"hook","subscriber_type":"webhook","subscriber_id":"fleet",`+machines+`"settings":{"partition_by":"stream",`+retries+`}}`)
 	receiver := httptest.NewServer(r.receiver(troubled))
@@ -119,6 +119,15 @@ func subscribe(t *testing.T, f *fleet, troubled bool) *readers {
 	return r
 }
 
+// subscriberOf is the role of a subscription's owner. A service gets events of its modules only, so
+// a person subscribes to those of all modules.
+func subscriberOf(subscription string) string {
+	if subscription == "ordered" || strings.HasPrefix(subscription, "late-") {
+		return "approver"
+	}
+	return "module"
+}
+
 func (r *readers) run(f func() error) {
 	r.done.Go(func() {
 		if err := f(); err != nil && r.ctx.Err() == nil {
@@ -147,10 +156,9 @@ func (r *readers) stop(t *testing.T) {
 // consume is a consumer of a subscription. It answers each event by itself or, where events are
 // ordered by legal entity, all of a legal entity with the last one.
 func (r *readers) consume(b *deliveryLog, first int, consumer string, mishap func(n int) string) error {
-	at := "/api/subscriptions/" + b.name
 	handled := 0
 	for turn := first; r.ctx.Err() == nil; turn++ {
-		a, err := r.fleet.sendToAny(r.ctx, turn, "module", "GET", fmt.Sprintf("%s/poll?limit=%d&wait_ms=1000&consumer=%s", at, pollLimit, consumer), "")
+		a, err := r.fleet.sendToAny(r.ctx, turn, subscriberOf(b.name), "GET", fmt.Sprintf("/api/subscriptions/%s/poll?limit=%d&wait_ms=1000&consumer=%s", b.name, pollLimit, consumer), "")
 		if err != nil {
 			return err
 		}
@@ -170,7 +178,7 @@ func (r *readers) consume(b *deliveryLog, first int, consumer string, mishap fun
 			}
 			for entity, e := range last {
 				body := fmt.Sprintf(`{"event_id":%q,"sequence":%q,"legal_entity":%q}`, e.ID, e.Sequence, entity)
-				if _, err := r.answer(turn, at+"/acknowledge", body); err != nil {
+				if _, err := r.answer(turn, b.name, "acknowledge", body); err != nil {
 					return err
 				}
 				of := slices.DeleteFunc(slices.Clone(p.Events), func(o delivered) bool { return o.Scope.LegalEntity != entity })
@@ -210,26 +218,25 @@ func (r *readers) consume(b *deliveryLog, first int, consumer string, mishap fun
 // answer.
 func (r *readers) acknowledge(b *deliveryLog, first int, consumer string, answers map[string][]delivered) error {
 	defer clear(answers)
-	at := "/api/subscriptions/" + b.name
 	if of := answers[""]; len(of) > 0 {
-		ignored, err := r.answer(first, at+"/acknowledge", fmt.Sprintf(`{"event_ids":[%s],"consumer":%q}`, quoted(of), consumer))
+		ignored, err := r.answer(first, b.name, "acknowledge", fmt.Sprintf(`{"event_ids":[%s],"consumer":%q}`, quoted(of), consumer))
 		if err != nil {
 			return err
 		}
 		b.recordAcknowledged(of, ignored)
 	}
 	if of := answers["nack"]; len(of) > 0 {
-		_, err := r.answer(first, at+"/nack", fmt.Sprintf(`{"event_ids":[%s],"action":"retry","code":"fleet.clumsy","reason":"It fell down."}`, quoted(of)))
+		_, err := r.answer(first, b.name, "nack", fmt.Sprintf(`{"event_ids":[%s],"action":"retry","code":"fleet.clumsy","reason":"It fell down."}`, quoted(of)))
 		return err
 	}
 	return nil
 }
 
 // answer sends an answer until a node accepts it, and returns the reasons for ignored events.
-func (r *readers) answer(first int, path, body string) (ignored map[string]string, err error) {
-	a, err := r.fleet.sendToAny(r.ctx, first, "module", "POST", path, body)
+func (r *readers) answer(first int, subscription, action, body string) (ignored map[string]string, err error) {
+	a, err := r.fleet.sendToAny(r.ctx, first, subscriberOf(subscription), "POST", "/api/subscriptions/"+subscription+"/"+action, body)
 	if err == nil && a.status != http.StatusOK {
-		err = fmt.Errorf("%s: %s", path, a)
+		err = fmt.Errorf("%s of %s: %s", action, subscription, a)
 	}
 	if err != nil {
 		return nil, err
@@ -290,7 +297,7 @@ func (r *readers) subscribeAtFeedCursor(t *testing.T) {
 	b.beforeSubscription = maps.Clone(r.all.seen)
 	r.all.mutex.Unlock()
 	r.feed.Unlock()
-	a, err := r.fleet.sendToAny(t.Context(), len(r.late), "module", "POST", "/api/subscriptions", fmt.Sprintf(
+	a, err := r.fleet.sendToAny(t.Context(), len(r.late), subscriberOf(b.name), "POST", "/api/subscriptions", fmt.Sprintf(
 		`{"id":%q,"subscriber_type":"service","subscriber_id":"fleet","settings":{"partition_by":"legal_entity","start_from":"cursor","start_cursor":%q,%s}}`, b.name, cursor, endlessRetrySettings(hastyTimeout)))
 	require.NoError(t, err)
 	require.Contains(t, []int{http.StatusCreated, http.StatusOK}, a.status, a)

@@ -128,7 +128,7 @@ func TestDrillUpgradeOfFanoutAndWebhooks(t *testing.T) {
 	migrated := command(t, nil, "migrate", "--dsn", dsn)
 	require.Zero(t, migrated.code, migrated)
 	require.Equal(t, was, rowsOf(t, old, places))
-	bindIntents(t, source, old)
+	bindRows(t, source, old)
 
 	// This release continues where the earlier one stopped.
 	empty, err := natstest.Start(natstest.Config{Directory: t.TempDir()})

@@ -78,7 +78,7 @@ func TestDrillUpgradeOfCheckpoints(t *testing.T) {
 	require.NotContains(t, migrated.stdout, "00007")
 	require.Equal(t, checkpoints, checkpointsOf(t, old))
 	require.Equal(t, kept, rowsOf(t, old, columns))
-	bindIntents(t, source, old)
+	bindRows(t, source, old)
 	var waiting int
 	require.NoError(t, old.QueryRow(ctx, `SELECT count(*) FROM backbone.projection_checkpoints WHERE status = 'faulted'`).Scan(&waiting))
 	require.Zero(t, waiting, "a failed attempt does not halt a partition")
@@ -227,9 +227,10 @@ const earlierTypes = `SELECT '' AS tenant_id, type, schema_version, module, rete
 		WHERE e.type = 'backbone.event_type.registered') r
 	WHERE d->>'document' IS NOT NULL`
 
-// bindIntents gives the rows of intents what the copied events bind, and the releases before did
-// not have: the sequences of these events, and columns that their digests cover.
-func bindIntents(t *testing.T, source, old *pgx.Conn) {
+// bindRows gives the rows of intents, idempotency keys and number series what the copied events bind,
+// and the releases before did not have: the sequences of these events, columns that their digests
+// cover, and that no key or number is from before.
+func bindRows(t *testing.T, source, old *pgx.Conn) {
 	t.Helper()
 	_, err := old.Exec(t.Context(), "CREATE TEMPORARY TABLE bound (partition_id integer, id uuid, last_sequence bigint, documents text[], caused_by_partition integer)")
 	require.NoError(t, err)
@@ -237,6 +238,10 @@ func bindIntents(t *testing.T, source, old *pgx.Conn) {
 	copyRows(t, source, old, "SELECT "+strings.Join(columns, ", ")+" FROM backbone.intents", "bound", columns)
 	_, err = old.Exec(t.Context(), `UPDATE backbone.intents i SET last_sequence = b.last_sequence, documents = b.documents, caused_by_partition = b.caused_by_partition
 		FROM bound b WHERE b.partition_id = i.partition_id AND b.id = i.id`)
+	require.NoError(t, err)
+	_, err = old.Exec(t.Context(), "UPDATE backbone.idempotency_keys SET bound = true")
+	require.NoError(t, err)
+	_, err = old.Exec(t.Context(), "UPDATE backbone.number_series SET unbound_through = 0")
 	require.NoError(t, err)
 }
 
