@@ -33,6 +33,8 @@ func TestRecover(t *testing.T) {
 	require.NoError(t, g.decisions.Define(t.Context(), "acme", record(), projection.Projection{Version: 1, Role: projection.Active, Status: projection.Running, Definition: encoded}, "ada"))
 	// What was decided about the projection of a module does not define one of the tenant.
 	require.NoError(t, g.decisions.Decide(t.Context(), "acme", ports.ProjectionRecord{Name: "ap.open-items"}, ports.ProjectionDecision{Action: ports.ProjectionRebuildStarted, Version: 2, By: "ada"}))
+	// A later release wrote this one.
+	require.NoError(t, g.decisions.Define(t.Context(), "acme", ports.ProjectionRecord{Name: "later"}, projection.Projection{Version: 1, Role: projection.Active, Status: projection.Running, Definition: append([]byte(`{"later":1,`), encoded[1:]...)}, "ada"))
 	for range 2 {
 		require.NoError(t, g.service.Recover(t.Context(), "acme"))
 	}
