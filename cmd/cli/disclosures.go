@@ -16,7 +16,7 @@ func accessLogCommand() *cobra.Command {
 	var query client.ListAccessesParams
 	cmd := &cobra.Command{
 		Use:   "access-log",
-		Short: "List who read personal data, exported events or verified the log",
+		Short: "List who read or searched personal data, or exported events",
 		Long: "The newest accesses come first. One line counts the values of one person and class that one\n" +
 			"answer opened. For auditors and compliance officers of the whole tenant.",
 		Example: "  backbone access-log --subject vendor:V-000003\n" +

@@ -26,8 +26,8 @@ func typesCommand() *cobra.Command {
 		Use:   "types",
 		Short: "Keep event types in files, check and register them",
 		Long: "A version of an event type lives in a file, <type>.v<version>.json: the body of its\n" +
-			"registration. Registered versions never change and are never deleted; a type that is\n" +
-			"not wanted any more is deprecated.",
+			"registration. A registered version is never deleted and gets nothing but optional members;\n" +
+			"a type that is not wanted any more is deprecated.",
 	}
 	cmd.AddCommand(checkTypesCommand(), pushTypesCommand(), pullTypesCommand(), deprecateTypeCommand(), reactivateTypeCommand(),
 		confirmTypeCommand(), rejectTypeCommand(), typeHistoryCommand())
@@ -64,7 +64,7 @@ func pushTypesCommand() *cobra.Command {
 	var dryRun bool
 	cmd := &cobra.Command{
 		Use:   "push DIR",
-		Short: "Register the files of a directory that the server does not have",
+		Short: "Register the new versions and amendments in the files of a directory",
 		Long: "The plan is printed first. If a file would be refused, nothing is registered and the exit\n" +
 			"code is 1. Pushing again changes nothing.",
 		Example: "  backbone types push types --dry-run\n" +
@@ -413,9 +413,9 @@ func confirmTypeCommand() *cobra.Command {
 	cmd := changeTypeCommand(&cobra.Command{
 		Use:   "confirm TYPE",
 		Short: "Let what another person proposed about a type take effect",
-		Long: "A version with upcasters, a deprecation and a reactivation take effect once a second person\n" +
-			"confirms them. Read first what is proposed: `backbone types history TYPE` names it and the\n" +
-			"person, `backbone types pull DIR` writes the version.",
+		Long: "A version with upcasters, an amendment of open objects, a deprecation and a reactivation take\n" +
+			"effect once a second person confirms them. Read first what is proposed: `backbone types\n" +
+			"history TYPE` names it and the person, `backbone types pull DIR` writes a version.",
 		Example: "  backbone types confirm equipment.machine.serviced --schema-version 2",
 	}, func(ctx context.Context, s *session, name string, body client.EventTypeChangeRequest) (client.EventTypeVersions, error) {
 		return s.ConfirmEventType(ctx, name, client.EventTypeConfirmation{SchemaVersion: body.SchemaVersion, Reason: body.Reason, Proof: proof})
@@ -472,7 +472,7 @@ func changeTypeCommand(cmd *cobra.Command, change func(context.Context, *session
 func typeHistoryCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "history [TYPE]",
-		Short:   "Show who proposed, registered, deprecated and reactivated what of a type, or of all",
+		Short:   "Show who proposed, registered, amended, deprecated and reactivated what of a type, or of all",
 		Example: "  backbone types history equipment.machine.serviced\n  backbone types history --json",
 		Args:    cobra.MaximumNArgs(1),
 	}

@@ -39,9 +39,9 @@ func migrateCommand(modules []plugin.Module) *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "migrate",
 		Short: "Bring the database to this version's schema",
-		Long: "migrate runs as the owner (role backbone_owner, or a superuser the first time,\n" +
-			"since it makes the roles). It only goes forward and may be run again at any time. A key\n" +
-			"store with a database of its own is migrated too when keystore.owner_dsn is set.",
+		Long: "migrate runs as the owner (role backbone_owner), or as a superuser the first time and where\n" +
+			"an upgrade changes roles or the key store. It only goes forward and may be run again at any\n" +
+			"time. A key store with a database of its own is migrated too when keystore.owner_dsn is set.",
 		Example: "  backbone migrate --dsn postgres://postgres@db/backbone\n" +
 			"  BACKBONE_DATABASE_OWNER_DSN=postgres://backbone_owner@db/backbone backbone migrate",
 		Args: cobra.NoArgs,

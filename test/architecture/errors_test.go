@@ -3,9 +3,11 @@ package architecture
 import (
 	"go/ast"
 	"go/token"
+	"maps"
 	"os"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
@@ -59,27 +61,67 @@ func faultCodes(positions *token.FileSet, file *ast.File) map[string]int {
 	return out
 }
 
-// TestFaultCodes requires a description in docs/errors for every code that a caller may get.
-func TestFaultCodes(t *testing.T) {
-	t.Parallel()
+// readErrorPages returns the pages of docs/errors by name.
+func readErrorPages(t *testing.T) map[string]string {
+	t.Helper()
 	pages, err := filepath.Glob(filepath.Join(testkit.RepoRoot(t), "docs", "errors", "*.md"))
 	require.NoError(t, err)
-	var documented strings.Builder
+	out := map[string]string{}
 	for _, page := range pages {
 		text, err := os.ReadFile(page)
 		require.NoError(t, err)
-		documented.Write(text)
+		out[filepath.Base(page)] = string(text)
 	}
+	return out
+}
+
+// readProgram returns the Go files whose faults callers may get.
+func readProgram(t *testing.T) []goFile {
+	t.Helper()
+	return slices.DeleteFunc(readGoFiles(t), func(s goFile) bool {
+		return s.isTest() || s.generated || strings.HasPrefix(s.path, "test/") || strings.HasPrefix(s.path, "cmd/scaffold/skeleton/")
+	})
+}
+
+// TestFaultCodes requires a description in docs/errors for every code that a caller may get.
+func TestFaultCodes(t *testing.T) {
+	t.Parallel()
+	documented := strings.Join(slices.Collect(maps.Values(readErrorPages(t))), "")
 	var findings []string
-	for _, s := range readGoFiles(t) {
-		if s.isTest() || s.generated || strings.HasPrefix(s.path, "test/") || strings.HasPrefix(s.path, "cmd/scaffold/skeleton/") {
-			continue
-		}
+	for _, s := range readProgram(t) {
 		for code, line := range faultCodes(s.positions, s.file) {
-			if !internalCodes[code] && !strings.Contains(documented.String(), "`"+code+"`") {
+			if !internalCodes[code] && !strings.Contains(documented, "`"+code+"`") {
 				findings = append(findings, violation(s.path, line, "%s is on no page of docs/errors", code))
 			}
 		}
 	}
 	report(t, findings, "codes without a description")
+}
+
+// TestDocumentedCodes requires that the program has each code in the first column of a table of
+// docs/errors, and that the README leads from its prefix to the pages of answers.
+func TestDocumentedCodes(t *testing.T) {
+	t.Parallel()
+	var program strings.Builder
+	for _, s := range readProgram(t) {
+		program.Write(s.content)
+	}
+	has := func(literal string) bool { return strings.Contains(program.String(), strconv.Quote(literal)) }
+	pages := readErrorPages(t)
+	row, code := regexp.MustCompile("(?m)^\\| (`[^|]*)\\|"), regexp.MustCompile("`([a-z][a-z0-9_]*)\\.([a-z][a-z0-9_]*)`")
+	found := map[string]bool{}
+	for page, text := range pages {
+		for _, cell := range row.FindAllStringSubmatch(text, -1) {
+			for _, m := range code.FindAllStringSubmatch(cell[1], -1) {
+				prefix, rest := m[1], m[2]
+				if !has(prefix+"."+rest) && (!has(prefix+".") || !has(rest)) { // a code may be put together from its two parts
+					found[page+": no Go file has the code "+prefix+"."+rest] = true
+				}
+				if page != "commands.md" && page != "keys-and-erasure.md" && !strings.Contains(pages["README.md"], "`"+prefix+"`") {
+					found["README.md: no page for codes that begin with "+prefix] = true
+				}
+			}
+		}
+	}
+	report(t, slices.Sorted(maps.Keys(found)), "descriptions of codes that do not exist, or that are not found")
 }
