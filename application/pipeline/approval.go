@@ -103,12 +103,12 @@ func (s *Service) Approve(ctx context.Context, approver Caller, d Decision) (Out
 // plan and fails with intent.plan_changed; a plan without an unmet need is executed, as at
 // a submission: parked, no role could decide on it.
 func (a *attempt) applyChangedPlan(ctx context.Context) (Outcome, error) {
-	parked := *a
-	parked.idempotency = nil // the approval is not stored, so its key stays free
 	return a.planAndApply(ctx, func(ctx context.Context, p planned) (Outcome, error) {
 		if len(unmetNeeds(p.answer.Needs, a.stored.Approvals)) == 0 {
 			return a.execute(ctx, p)
 		}
+		parked := *a             // with what the planning set
+		parked.idempotency = nil // the approval is not stored, so its key stays free
 		out, err := parked.parkForApproval(ctx, p)
 		if err == nil {
 			err = planChangedFault(a.stored.ID, out.PlanHash)

@@ -88,6 +88,26 @@ func TestApprove_ChangedPlanMeetsConflict(t *testing.T) {
 	}
 }
 
+// An intent whose plan has changed waits with the documents of the new plan, in its row and in the
+// event that binds it.
+func TestApprove_ChangedPlanWritesOtherDocuments(t *testing.T) {
+	t.Parallel()
+	b := newFixtureWith(t, loanModule{})
+	id := b.submitLoan(t, loanOnOwnStream)
+	_, err := b.service.Submit(t.Context(), cashier, b.giveLoan(1))
+	require.NoError(t, err)
+	_, err = b.service.Approve(t.Context(), supervisor, pipeline.Decision{LegalEntity: b.entity, Intent: id})
+	require.Equal(t, "intent.plan_changed", fault.CodeOf(err))
+
+	stored, _, err := b.service.Get(t.Context(), b.entity, id)
+	require.NoError(t, err)
+	require.Equal(t, []string{"loan/after-1"}, stored.Documents)
+	require.Equal(t, []string{intent.Waiting, intent.Waiting}, b.eventsAbout(t, id))
+	events, err := b.store.Events.EventsOfStream(t.Context(), b.entity.Partition, intent.StreamOf(id), 2, 1)
+	require.NoError(t, err)
+	require.Contains(t, string(events[0].Payload), `"documents":["loan/after-1"]`)
+}
+
 // A changed plan that has no unmet need is executed: parked, it could never be decided.
 func TestApprove_ChangedPlanWithoutUnmetNeed(t *testing.T) {
 	t.Parallel()
