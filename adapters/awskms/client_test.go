@@ -14,11 +14,12 @@ import (
 	"github.com/erpbackbone/backbone/adapters/kmsd"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/kmstest"
 )
 
 func TestNewRefusesInsecureEndpoints(t *testing.T) {
 	t.Parallel()
-	_, credentials := startServer(t, "127.0.0.1:0")
+	credentials := kmstest.Serve(t, nil).Credentials
 	for endpoint, good := range map[string]bool{
 		"https://kms.eu-central-1.amazonaws.com": true, "http://127.0.0.1:8089": true, "http://localhost:1/": true, "http://[::1]:1": true, "unix:/run/kms.sock": true, "": true,
 		"http://kms.example.org": false, "http://192.0.2.1:80": false, "kms.example.org": false, "unix:": false, "ftp://127.0.0.1": false,
@@ -36,7 +37,7 @@ func TestNewRefusesInsecureEndpoints(t *testing.T) {
 
 func TestNewChecksConfig(t *testing.T) {
 	t.Parallel()
-	_, credentials := startServer(t, "127.0.0.1:0")
+	credentials := kmstest.Serve(t, nil).Credentials
 	_, err := awskms.New(t.Context(), awskms.Config{})
 	require.Equal(t, "kms.region_missing", fault.CodeOf(err))
 	_, err = awskms.New(t.Context(), awskms.Config{Region: "local", CredentialsFile: credentials, Profile: kmsd.App, Signer: kmsd.Signer{}})
@@ -54,10 +55,10 @@ func TestNewChecksConfig(t *testing.T) {
 
 func TestObserver(t *testing.T) {
 	t.Parallel()
-	endpoint, credentials := startServer(t, "127.0.0.1:0")
+	server := kmstest.Serve(t, nil)
 	var mu sync.Mutex
 	var seen []string
-	client := newClient(t, awskms.Config{Endpoint: endpoint, Region: kmsd.Region, CredentialsFile: credentials, Profile: kmsd.App, Signer: kmsd.Signer{}, Observe: func(operation, outcome string, elapsed time.Duration) {
+	client := newClient(t, awskms.Config{Endpoint: server.Endpoint, Region: kmsd.Region, CredentialsFile: server.Credentials, Profile: kmsd.App, Signer: kmsd.Signer{}, Observe: func(operation, outcome string, elapsed time.Duration) {
 		mu.Lock()
 		defer mu.Unlock()
 		require.Positive(t, elapsed)
@@ -68,7 +69,7 @@ func TestObserver(t *testing.T) {
 	require.Equal(t, "kms.key_not_found", fault.CodeOf(err))
 	_, err = client.Sign(t.Context(), "alias/none", []byte("x"))
 	require.Equal(t, "kms.access_denied", fault.CodeOf(err))
-	admin := newClient(t, awskms.Config{Endpoint: endpoint, Region: kmsd.Region, CredentialsFile: credentials, Profile: kmsd.Rotator, Signer: kmsd.Signer{}}, nil)
+	admin := newClient(t, awskms.Config{Endpoint: server.Endpoint, Region: kmsd.Region, CredentialsFile: server.Credentials, Profile: kmsd.Rotator, Signer: kmsd.Signer{}}, nil)
 	k, err := admin.Create(t.Context(), "alias/x", ports.WrapDataKeys)
 	require.NoError(t, err)
 	_, err = client.Generate(t.Context(), k.ID, bound)
@@ -79,7 +80,7 @@ func TestObserver(t *testing.T) {
 // TestUnwrapTimesOutOnSilentServer uses a real socket; the suite replaces the transport.
 func TestUnwrapTimesOutOnSilentServer(t *testing.T) {
 	t.Parallel()
-	_, credentials := startServer(t, "127.0.0.1:0")
+	credentials := kmstest.Serve(t, nil).Credentials
 	silent, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = silent.Close() })

@@ -3,12 +3,9 @@ package awskms_test
 import (
 	"cmp"
 	"context"
-	"log/slog"
 	"net"
 	"net/http"
 	"os"
-	"path/filepath"
-	"strings"
 	"testing"
 	"time"
 
@@ -20,6 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/awskms"
 	"github.com/erpbackbone/backbone/adapters/kmsd"
 	"github.com/erpbackbone/backbone/test/conformance"
+	"github.com/erpbackbone/backbone/test/kmstest"
 )
 
 // awsRegionVariable names the AWS region in which the suite may make keys, with the
@@ -45,44 +43,22 @@ func (a administrator) CancelDeletion(ctx context.Context, key string) error {
 	return err
 }
 
-// startServer serves a fresh key folder on a loopback port until the test ends.
-func startServer(t *testing.T, listen string) (endpoint, credentialsFile string) {
-	t.Helper()
-	folder := filepath.Join(t.TempDir(), "keys")
-	require.NoError(t, kmsd.IssueTo(folder, folder+"-credentials"))
-	require.NoError(t, kmsd.IssueBreakGlass(folder, folder+"-breakglass"))
-	server, err := kmsd.Open(kmsd.Config{Directory: folder, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	listener, err := kmsd.Listen(listen)
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	done := make(chan error, 1)
-	go func() { done <- server.Serve(ctx, listener) }()
-	t.Cleanup(func() {
-		stop()
-		require.NoError(t, <-done)
-		require.NoError(t, server.Close())
-	})
-	return "http://" + listener.Addr().String(), folder + "-credentials"
-}
-
 func TestKeyServiceContractOnKMSD(t *testing.T) {
 	t.Parallel()
-	endpoint, credentials := startServer(t, "127.0.0.1:0")
-	credentials = strings.TrimSuffix(credentials, "-credentials") + "-breakglass"
+	server := kmstest.Serve(t, nil)
 	const timeout = time.Second // of a try that hangs; see uncanceled for the others
 	shared, err := config.LoadSharedConfigProfile(t.Context(), kmsd.BreakGlass, func(o *config.LoadSharedConfigOptions) {
-		o.CredentialsFiles, o.ConfigFiles = []string{credentials}, []string{}
+		o.CredentialsFiles, o.ConfigFiles = []string{server.BreakGlass}, []string{}
 	})
 	require.NoError(t, err)
 	admin := kms.New(kms.Options{
-		Region: kmsd.Region, BaseEndpoint: aws.String(endpoint), HTTPSignerV4: kmsd.Signer{},
+		Region: kmsd.Region, BaseEndpoint: aws.String(server.Endpoint), HTTPSignerV4: kmsd.Signer{},
 		Credentials: aws.CredentialsProviderFunc(func(context.Context) (aws.Credentials, error) { return shared.Credentials, nil }),
 	})
 	conformance.RunKeyService(t, conformance.KeyServiceHarness{
 		Administrator: administrator{admin}, Timeout: timeout,
 		New: func(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) conformance.KeyService {
-			c := awskms.Config{Endpoint: endpoint, Region: kmsd.Region, CredentialsFile: credentials, Profile: kmsd.BreakGlass, Signer: kmsd.Signer{}, Limits: awskms.Limits{Timeout: time.Minute}}
+			c := awskms.Config{Endpoint: server.Endpoint, Region: kmsd.Region, CredentialsFile: server.BreakGlass, Profile: kmsd.BreakGlass, Signer: kmsd.Signer{}, Limits: awskms.Limits{Timeout: time.Minute}}
 			if wrap != nil {
 				c.Timeout = timeout
 			}

@@ -13,13 +13,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
-	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/administration"
-	eventappend "github.com/erpbackbone/backbone/application/append"
-	"github.com/erpbackbone/backbone/application/module"
-	"github.com/erpbackbone/backbone/application/registry"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -74,16 +69,9 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	clock, ids, schemas := testkit.NewClock(start), system.NewIDs(), jsonschema.New()
+	clock := testkit.NewClock(start)
 	f := &fixture{store: memory.New(memory.Config{LogName: logName, Deployment: 1, Clock: clock}), clock: clock}
-	catalog, err := module.Build(schemas, administration.Module{})
-	require.NoError(t, err)
-	types := registry.New(administration.NewEventTypes(f.store.Registry), schemas, nil, catalog, clock)
-	require.NoError(t, types.RegisterBuiltIn(t.Context()))
-	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
-	f.writer = typestest.Writer{Appends: eventappend.NewService(eventappend.Config{
-		Preparer: preparer, Appender: f.store.Appender, Events: f.store.Events, Idempotency: f.store.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour,
-	})}
+	f.writer = testkit.Must(typestest.NewWriter(typestest.StoreOf(f.store), clock, administration.Module{}))
 	f.chains = &chains{Audit: f.store.Audit, pages: map[event.PartitionID]int{}}
 	return f
 }

@@ -92,31 +92,19 @@ func (p *Preparer) Prepare(ctx context.Context, b module.Batch) ([]event.Prepare
 	); err != nil {
 		return nil, err
 	}
-	var rules json.RawMessage
-	if len(b.Rules) > 0 {
-		encoded, err := json.Marshal(b.Rules)
-		if err != nil {
-			return nil, fmt.Errorf("encode rule trace: %w", err)
-		}
-		rules = encoded
+	rules, err := encodeUnless(len(b.Rules) == 0, "rule trace", b.Rules)
+	if err != nil {
+		return nil, err
 	}
-	var details json.RawMessage
-	if !b.Actor.Details.IsZero() {
-		encoded, err := json.Marshal(b.Actor.Details)
-		if err != nil {
-			return nil, fmt.Errorf("encode actor details: %w", err)
-		}
-		details = encoded
+	details, err := encodeUnless(b.Actor.Details.IsZero(), "actor details", b.Actor.Details)
+	if err != nil {
+		return nil, err
+	}
+	binding, err := encodeUnless(b.Binding == nil, "intent binding", b.Binding)
+	if err != nil {
+		return nil, err
 	}
 	out := make([]event.Prepared, len(b.Drafts))
-	var binding json.RawMessage
-	if b.Binding != nil {
-		encoded, err := json.Marshal(b.Binding)
-		if err != nil {
-			return nil, fmt.Errorf("encode intent binding: %w", err)
-		}
-		binding = encoded
-	}
 	for i := range b.Drafts {
 		if err := ctx.Err(); err != nil { // the caller has left; validating costs time
 			return nil, err
@@ -143,6 +131,17 @@ func (p *Preparer) Prepare(ctx context.Context, b module.Batch) ([]event.Prepare
 		}
 	}
 	return out, nil
+}
+
+func encodeUnless(absent bool, name string, v any) (json.RawMessage, error) {
+	if absent {
+		return nil, nil
+	}
+	encoded, err := json.Marshal(v)
+	if err != nil {
+		return nil, fmt.Errorf("encode %s: %w", name, err)
+	}
+	return encoded, nil
 }
 
 // prependEventIndex makes a fault's pointers relative to the batch.

@@ -10,15 +10,12 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/administration"
-	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/disclosure"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/query"
-	"github.com/erpbackbone/backbone/application/registry"
 	access "github.com/erpbackbone/backbone/domain/disclosure"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/shredding"
@@ -30,13 +27,6 @@ import (
 var start = time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
 
 const retention = 90 * 24 * time.Hour
-
-// noFormerPrincipals is the directory of a new installation.
-type noFormerPrincipals struct{}
-
-func (noFormerPrincipals) FormerPrincipals(context.Context, string) ([]ports.Principal, error) {
-	return nil, nil
-}
 
 // contactRights read contact data only.
 type contactRights struct{}
@@ -84,19 +74,13 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	clock, ids, schemas := testkit.NewClock(start), system.NewIDs(), jsonschema.New()
-	d := memory.New(memory.Config{LogName: "ledger.example.org", Deployment: 1, Clock: clock})
+	clock := testkit.NewClock(start)
+	d := memory.New(memory.Config{LogName: typestest.LogName, Deployment: 1, Clock: clock})
 	f := &fixture{clock: clock, store: &store{EventReader: d.Events, Directory: d.Directory, AccessLog: d.AccessLog}}
-	catalog, err := module.Build(schemas, administration.Module{})
+	writer, err := typestest.NewWriter(typestest.StoreOf(d), clock, administration.Module{})
 	require.NoError(t, err)
-	types := registry.New(administration.NewEventTypes(d.Registry), schemas, nil, catalog, clock)
-	require.NoError(t, types.RegisterBuiltIn(t.Context()))
-	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
-	appends := eventappend.NewService(eventappend.Config{
-		Preparer: preparer, Appender: d.Appender, Events: d.Events, Idempotency: d.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour,
-	})
 	f.log = administration.NewLog(administration.LogConfig{
-		Entities: d.Directory, Streams: d.Events, Writer: typestest.Writer{Appends: appends}, Directory: noFormerPrincipals{}, LogName: "ledger.example.org", Clock: clock, Logger: slog.New(slog.DiscardHandler),
+		Entities: d.Directory, Streams: d.Events, Writer: writer, Directory: d.Directory, LogName: typestest.LogName, Clock: clock, Logger: slog.New(slog.DiscardHandler),
 	})
 	f.entity, err = d.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
@@ -105,7 +89,7 @@ func newFixture(t *testing.T) *fixture {
 	f.principals = administration.NewPrincipals(f.log, d.Audit, d.Events)
 	f.service, err = disclosure.New(disclosure.Config{
 		Accesses: f.store, Rights: contactRights{}, Logs: f.log, Principals: f.principals, Administration: f.log, Entities: d.Directory,
-		Cursors: query.NewCursorSealer([]byte("key")), Clock: clock, IDs: ids, Limits: disclosure.Limits{LongestGrant: 30 * 24 * time.Hour},
+		Cursors: query.NewCursorSealer([]byte("key")), Clock: clock, IDs: system.NewIDs(), Limits: disclosure.Limits{LongestGrant: 30 * 24 * time.Hour},
 	})
 	require.NoError(t, err)
 	f.recorder = f.node(t)

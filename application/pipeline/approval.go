@@ -65,6 +65,9 @@ func (s *Service) Approve(ctx context.Context, approver Caller, d Decision) (Out
 		return Outcome{}, err
 	}
 	a, role, err := s.loadForDecision(ctx, approver, d.LegalEntity, d.Intent)
+	if err == nil {
+		err = a.findType()
+	}
 	if err != nil {
 		return s.replayOrRefuse(ctx, d, claim, a, "approve", err)
 	}
@@ -103,12 +106,12 @@ func (s *Service) Approve(ctx context.Context, approver Caller, d Decision) (Out
 // plan and fails with intent.plan_changed; a plan without an unmet need is executed, as at
 // a submission: parked, no role could decide on it.
 func (a *attempt) applyChangedPlan(ctx context.Context) (Outcome, error) {
-	parked := *a
-	parked.idempotency = nil // the approval is not stored, so its key stays free
 	return a.planAndApply(ctx, func(ctx context.Context, p planned) (Outcome, error) {
 		if len(unmetNeeds(p.answer.Needs, a.stored.Approvals)) == 0 {
 			return a.execute(ctx, p)
 		}
+		parked := *a             // with what the planning set
+		parked.idempotency = nil // the approval is not stored, so its key stays free
 		out, err := parked.parkForApproval(ctx, p)
 		if err == nil {
 			err = planChangedFault(a.stored.ID, out.PlanHash)
@@ -164,7 +167,7 @@ func planChangedFault(id event.ID, currentHash string) error {
 }
 
 // Reject ends a parked intent. It neither plans nor opens the payload, so it also ends an
-// intent that can no longer be executed. Faults as Approve, without those of planning and
+// intent that can no longer be executed, such as one of a module that is disabled. Faults as Approve, without those of planning and
 // executing.
 func (s *Service) Reject(ctx context.Context, approver Caller, d Decision) (Outcome, error) {
 	if err := shredding.CheckText("/reason", d.Comment); err != nil {
@@ -235,14 +238,19 @@ func (s *Service) loadForDecision(ctx context.Context, approver Caller, le ports
 	if err != nil {
 		return nil, "", err
 	}
-	stored := a.stored
-	t, ok := s.Catalog.Intent(stored.Type)
+	role, err := mayDecide(approver, &a.stored)
+	return a, role, err
+}
+
+// findType finds the intent's type, which planning needs.
+func (a *attempt) findType() error {
+	t, ok := a.service.Catalog.Intent(a.stored.Type)
 	if !ok {
-		return nil, "", fault.New(fault.FailedPrecondition, "intent.type_unknown", "no module of this node plans intents of type %s, so it cannot be decided; ask an operator to enable the module again", stored.Type)
+		return fault.New(fault.FailedPrecondition, "intent.type_unknown", "no module of this node plans intents of type %s, so it cannot be approved; reject it, or ask an operator to enable the module again", a.stored.Type).
+			WithIntent(a.stored.ID.String())
 	}
 	a.intentType = t
-	role, err := mayDecide(approver, &stored)
-	return a, role, err
+	return nil
 }
 
 // mayDecide checks that a person may decide on a waiting intent and returns the role that the

@@ -8,6 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -88,6 +90,26 @@ func TestApprove_ChangedPlanMeetsConflict(t *testing.T) {
 	}
 }
 
+// An intent whose plan has changed waits with the documents of the new plan, in its row and in the
+// event that binds it.
+func TestApprove_ChangedPlanWritesOtherDocuments(t *testing.T) {
+	t.Parallel()
+	b := newFixtureWith(t, loanModule{})
+	id := b.submitLoan(t, loanOnOwnStream)
+	_, err := b.service.Submit(t.Context(), cashier, b.giveLoan(1))
+	require.NoError(t, err)
+	_, err = b.service.Approve(t.Context(), supervisor, pipeline.Decision{LegalEntity: b.entity, Intent: id})
+	require.Equal(t, "intent.plan_changed", fault.CodeOf(err))
+
+	stored, _, err := b.service.Get(t.Context(), b.entity, id)
+	require.NoError(t, err)
+	require.Equal(t, []string{"loan/after-1"}, stored.Documents)
+	require.Equal(t, []string{intent.Waiting, intent.Waiting}, b.eventsAbout(t, id))
+	events, err := b.store.Events.EventsOfStream(t.Context(), b.entity.Partition, intent.StreamOf(id), 2, 1)
+	require.NoError(t, err)
+	require.Contains(t, string(events[0].Payload), `"documents":["loan/after-1"]`)
+}
+
 // A changed plan that has no unmet need is executed: parked, it could never be decided.
 func TestApprove_ChangedPlanWithoutUnmetNeed(t *testing.T) {
 	t.Parallel()
@@ -157,6 +179,26 @@ func TestApprove_Needs(t *testing.T) {
 	_, read, err = b.service.Get(t.Context(), b.entity, id)
 	require.NoError(t, err)
 	require.Empty(t, read.Needs)
+}
+
+// An intent of a module that is disabled can be rejected. It cannot be approved, because nothing
+// plans it.
+func TestReject_ModuleIsDisabled(t *testing.T) {
+	t.Parallel()
+	b := newFixtureWith(t, loanModule{})
+	d := pipeline.Decision{LegalEntity: b.entity, Intent: b.submitLoan(t, 200)}
+	c := b.service.Config
+	c.Catalog = testkit.Must(module.Build(jsonschema.New(), pipeline.Module{}))
+	without := testkit.Must(pipeline.New(c))
+
+	_, err := without.Approve(t.Context(), supervisor, d)
+	require.Equal(t, "intent.type_unknown", fault.CodeOf(err))
+	_, err = without.Reject(t.Context(), person("p-guest", "guest"), d)
+	require.Equal(t, "intent.forbidden", fault.CodeOf(err))
+	out, err := without.Reject(t.Context(), supervisor, d)
+	require.NoError(t, err)
+	require.Equal(t, intent.Rejected, out.Status)
+	require.Equal(t, []string{intent.Waiting, intent.DecisionRefused, intent.RejectedEvent}, b.eventsAbout(t, d.Intent))
 }
 
 // leavingCaller is a policy engine during whose decision the caller leaves.

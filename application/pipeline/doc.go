@@ -1,9 +1,10 @@
 // Package pipeline carries an intent from submission to its events: it checks that the
 // caller may submit it, validates the payload, lets the module plan, asks the module's
 // policy, and parks the intent for approval or appends the planned events. Service is its
-// entry (Submit, Approve, Reject, Get); attempt is one submission or one decision, over all
-// retries; StateCache keeps the folded streams that planners read. The HTTP API and importers
-// call Service; modules provide planners and policies through application/module. The
+// entry: Submit, Approve, Reject, Withdraw and Expire write; Get, List and Segregation read.
+// Expiry calls Expire for intents that have waited too long; attempt is one submission or one
+// decision, over all retries; StateCache keeps the folded streams that planners read. The HTTP
+// API and importers call Service; modules provide planners and policies through application/module. The
 // package holds no business rule and takes no locks.
 //
 // # Planning
@@ -38,8 +39,8 @@
 //
 // Each write compares the row's revision. Of two decisions at the same moment the second
 // fails with intent.changed and is not repeated. Any other fault leaves the row as it was.
-// Reject, Withdraw and Expiry do not plan, so they also end an intent that can no longer be
-// executed, such as one about an erased person.
+// Reject, Withdraw and Expire do not plan, so they also end an intent that can no longer be
+// executed, such as one about an erased person or of a disabled module.
 //
 // # Events about intents
 //

@@ -22,6 +22,7 @@ type loanModule struct{}
 const (
 	loanNeedsNothing   = 13 // needs_approval without a need
 	loanAllowedYetNeed = 14 // allow with a need
+	loanOnOwnStream    = 15 // its plan writes a stream that is named for the sum lent before
 )
 
 const loanPolicy = `package backbone.rules.loan
@@ -32,7 +33,7 @@ small if input.facts.amount <= 100
 small if input.facts.lent >= 10000
 needs contains {"roles": ["supervisor"], "reason": "over 100", "rule_id": "loan.limit"} if not small
 needs contains {"roles": ["director"], "reason": "over 1000", "rule_id": "loan.limit2"} if { not small; input.facts.amount > 1000 }
-needs contains {"roles": ["supervisor"], "reason": "always", "rule_id": "loan.always"} if input.facts.amount == 14
+needs contains {"roles": ["supervisor"], "reason": "always", "rule_id": "loan.always"} if input.facts.amount in {14, 15}
 outcome := "needs_approval" if input.facts.amount == 13
 else := "allow" if input.facts.amount == 14
 else := "needs_approval" if count(needs) > 0
@@ -82,8 +83,12 @@ func (loanModule) Register(r *module.Registrar) error {
 				return module.Plan{}, err
 			}
 			l.Before = lent.Lent
+			stream := loans
+			if l.Amount == loanOnOwnStream {
+				stream.ID = fmt.Sprint("after-", l.Before)
+			}
 			return module.Plan{
-				Events: []event.Draft{{Type: "loan.loan.given", Stream: loans, Data: l}},
+				Events: []event.Draft{{Type: "loan.loan.given", Stream: stream, Data: l}},
 				Facts:  map[string]any{"amount": l.Amount, "lent": lent.Lent},
 				Amount: &module.Amount{Value: money.FromInt(l.Amount), Currency: "EUR"},
 			}, nil

@@ -34,6 +34,7 @@ type Catalog interface {
 // Log reads events for planners. It is the event log; Logger is that of the program.
 type Log interface {
 	ports.EventReader
+	ports.EventSearcher
 	ports.StreamReader
 	ports.MatchReader
 }

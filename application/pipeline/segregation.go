@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
@@ -56,19 +57,23 @@ type Step struct {
 	Recorded time.Time
 }
 
-// maxSegregationEvents bounds the refusals, and the steps, that one report reads.
+// maxSegregationEvents bounds the events that one report reads: the refusals of all persons, or
+// all events of one.
 const maxSegregationEvents = 10_000
 
-const segregationPage = 500 // events that one query reads
+var refusalTypes = []string{intent.Refused, intent.DecisionRefused}
 
 // Segregation reports refused attempts, and with a person also the person's steps by
 // document, from the events of the legal entities. It is complete or refused. Faults:
 // report.too_many_events.
 func (s *Service) Segregation(ctx context.Context, r SegregationRequest) (SegregationReport, error) {
 	w := segregation{refusals: map[refusalKey]*RefusedAttempts{}, steps: map[stepKey]*DocumentSteps{}}
-	refusals, steps := 0, 0
+	read := 0
 	for _, le := range r.LegalEntities {
-		q := ports.EventQuery{Partition: le.Partition, Types: []string{intent.Refused, intent.DecisionRefused}, Limit: segregationPage}
+		q := ports.EventQuery{Partition: le.Partition, ActorID: r.Person}
+		if r.Person == "" {
+			q.Types = refusalTypes
+		}
 		some, err := s.limitToPeriod(ctx, &q, r.From, r.To)
 		if err != nil {
 			return SegregationReport{}, err
@@ -76,21 +81,17 @@ func (s *Service) Segregation(ctx context.Context, r SegregationRequest) (Segreg
 		if !some {
 			continue
 		}
-		err = s.eachEvent(ctx, q, &refusals, func(e *event.Recorded) error {
-			if r.Person != "" && e.ActorID != r.Person {
-				return nil
+		for e, err := range module.Events(ctx, s.Events, q) {
+			if err != nil {
+				return SegregationReport{}, err
 			}
-			return w.addRefusal(le.Code, e)
-		})
-		if err != nil {
-			return SegregationReport{}, err
-		}
-		if r.Person == "" {
-			continue
-		}
-		q.Types, q.ActorID = nil, r.Person
-		if err := s.eachEvent(ctx, q, &steps, func(e *event.Recorded) error { return w.addStep(le.Code, e) }); err != nil {
-			return SegregationReport{}, err
+			if read++; read > maxSegregationEvents {
+				return SegregationReport{}, fault.New(fault.Invalid, "report.too_many_events", "more than %d events of the period would be counted; ask for a shorter one, for one legal entity or one person", maxSegregationEvents).
+					WithField("from")
+			}
+			if err := w.add(le.Code, &e); err != nil {
+				return SegregationReport{}, err
+			}
 		}
 	}
 	return w.report(), nil
@@ -111,29 +112,6 @@ func (s *Service) limitToPeriod(ctx context.Context, q *ports.EventQuery, from, 
 	return q.Until > q.After, err
 }
 
-// eachEvent calls visit for the events of a query, and counts them in read.
-func (s *Service) eachEvent(ctx context.Context, q ports.EventQuery, read *int, visit func(*event.Recorded) error) error {
-	for {
-		events, err := s.Events.Events(ctx, q)
-		if err != nil {
-			return err
-		}
-		if *read += len(events); *read > maxSegregationEvents {
-			return fault.New(fault.Invalid, "report.too_many_events", "more than %d events of the period would be counted; ask for a shorter one, for one legal entity or one person", maxSegregationEvents).
-				WithField("from")
-		}
-		for i := range events {
-			if err := visit(&events[i]); err != nil {
-				return err
-			}
-		}
-		if len(events) < q.Limit {
-			return nil
-		}
-		q.After = events[len(events)-1].Sequence
-	}
-}
-
 type refusalKey struct{ legalEntity, actor, intentType, attempt, code, rule string }
 
 type stepKey struct{ legalEntity, actor, document string }
@@ -141,6 +119,14 @@ type stepKey struct{ legalEntity, actor, document string }
 type segregation struct {
 	refusals map[refusalKey]*RefusedAttempts
 	steps    map[stepKey]*DocumentSteps
+}
+
+// add counts a refusal, or lists any other event as a step.
+func (w *segregation) add(code string, e *event.Recorded) error {
+	if slices.Contains(refusalTypes, e.Type) {
+		return w.addRefusal(code, e)
+	}
+	return w.addStep(code, e)
 }
 
 func (w *segregation) addRefusal(code string, e *event.Recorded) error {
@@ -160,13 +146,10 @@ func (w *segregation) addRefusal(code string, e *event.Recorded) error {
 }
 
 // addStep lists an event under its stream. A decision is a step of the documents that its intent
-// writes; refusals are none.
+// writes.
 func (w *segregation) addStep(code string, e *event.Recorded) error {
 	documents := []string{e.Stream.String()}
-	switch {
-	case e.Type == intent.Refused || e.Type == intent.DecisionRefused:
-		return nil
-	case intent.IsAbout(e.Type):
+	if intent.IsAbout(e.Type) {
 		a, err := aboutOf(e)
 		if err != nil {
 			return err

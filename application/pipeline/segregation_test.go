@@ -1,7 +1,9 @@
 package pipeline_test
 
 import (
+	"context"
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -61,25 +63,81 @@ func TestSegregation(t *testing.T) {
 	require.Len(t, testkit.Must(b.service.Segregation(t.Context(), all)).Refusals, 2)
 }
 
-// A report is complete or refused.
-func TestSegregation_TooManyRefusals(t *testing.T) {
-	t.Parallel()
-	b := newFixtureWith(t, loanModule{})
-	const batches, perBatch = 101, 100
-	for i := range batches {
-		events := make([]event.Prepared, perBatch)
-		for j := range events {
-			events[j] = event.Prepared{
+// refusals appends refusals of a person, each with text of so many bytes.
+func (b *cashFixture) refusals(t *testing.T, personID string, n, bytes int) {
+	t.Helper()
+	payload := fmt.Appendf(nil, `{"data":{"intent_type":"loan.give_loan","refusal":{"code":"intent.forbidden","kind":"forbidden","detail":%q}},"dimensions":{},"entity_refs":[]}`, strings.Repeat("x", bytes))
+	for n > 0 {
+		events := make([]event.Prepared, min(n, 100))
+		for i := range events {
+			id := b.service.IDs.NewID(time.Now())
+			events[i] = event.Prepared{
 				Skeleton: event.Skeleton{
-					ID: b.service.IDs.NewID(time.Now()), Type: intent.Refused, SchemaVersion: 1, Stream: event.StreamID{Type: "intent", ID: fmt.Sprint(i, "-", j)},
-					Scope: event.Scope{TenantID: "acme", LegalEntity: "USMF"}, ActorType: event.Human, ActorID: "p-1", ActorName: "clerk",
+					ID: id, Type: intent.Refused, SchemaVersion: 1, Stream: intent.StreamOf(id),
+					Scope: event.Scope{TenantID: "acme", LegalEntity: "USMF"}, ActorType: event.Human, ActorID: personID, ActorName: "clerk",
 				},
-				Payload: []byte(`{"data":{"intent_type":"loan.give_loan","refusal":{"code":"intent.forbidden","kind":"forbidden"}},"dimensions":{},"entity_refs":[]}`),
+				Payload: payload,
 			}
 		}
 		_, err := b.store.Appender.Append(t.Context(), ports.AppendRequest{Partition: b.entity.Partition, Events: events})
 		require.NoError(t, err)
+		n -= len(events)
 	}
-	_, err := b.service.Segregation(t.Context(), pipeline.SegregationRequest{LegalEntities: []ports.LegalEntity{b.entity}})
-	require.Equal(t, "report.too_many_events", fault.CodeOf(err))
+}
+
+// A report is complete or refused. One about a person reads that person's events only.
+func TestSegregation_TooManyRefusals(t *testing.T) {
+	t.Parallel()
+	b := newFixtureWith(t, loanModule{})
+	b.refusals(t, "p-1", 10_001, 0)
+	b.refusals(t, "p-2", 3, 0)
+	for _, person := range []string{"", "p-1"} {
+		_, err := b.service.Segregation(t.Context(), pipeline.SegregationRequest{LegalEntities: []ports.LegalEntity{b.entity}, Person: person})
+		require.Equal(t, "report.too_many_events", fault.CodeOf(err))
+	}
+	report := testkit.Must(b.service.Segregation(t.Context(), pipeline.SegregationRequest{LegalEntities: []ports.LegalEntity{b.entity}, Person: "p-2"}))
+	require.Len(t, report.Refusals, 1)
+	require.Equal(t, 3, report.Refusals[0].Times)
+	require.Empty(t, report.Steps)
+}
+
+// measuredLog keeps the bytes of payloads in its largest answer.
+type measuredLog struct {
+	pipeline.Log
+	largest int
+}
+
+func (l *measuredLog) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
+	events, err := l.Log.Events(ctx, q)
+	l.measure(events)
+	return events, err
+}
+
+func (l *measuredLog) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
+	found, err := l.Log.SearchEvents(ctx, q, scan)
+	l.measure(found.Events)
+	return found, err
+}
+
+func (l *measuredLog) measure(events []event.Recorded) {
+	bytes := 0
+	for i := range events {
+		bytes += len(events[i].Payload)
+	}
+	l.largest = max(l.largest, bytes)
+}
+
+// A report of large events reads few of them at a time.
+func TestSegregation_LargeEvents(t *testing.T) {
+	t.Parallel()
+	b := newFixtureWith(t, loanModule{})
+	const events = 20
+	b.refusals(t, "p-1", events, 1<<20)
+	log := &measuredLog{Log: b.store.Events}
+	c := b.service.Config
+	c.Events = log
+	report := testkit.Must(testkit.Must(pipeline.New(c)).Segregation(t.Context(), pipeline.SegregationRequest{LegalEntities: []ports.LegalEntity{b.entity}}))
+	require.Equal(t, events, report.Refusals[0].Times)
+	require.NotZero(t, log.largest)
+	require.LessOrEqual(t, log.largest, 9<<20)
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -16,7 +15,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/embeddedpg"
-	"github.com/erpbackbone/backbone/adapters/kmsd"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/module"
@@ -29,6 +27,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/modules"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/kmstest"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -50,25 +49,6 @@ type drill struct {
 	server  *Server
 	stop    func()
 	entity  ports.LegalEntity
-}
-
-// startKMS serves keys whose waiting periods end when the test says so.
-func (d *drill) startKMS() {
-	folder := filepath.Join(d.t.TempDir(), "kms")
-	require.NoError(d.t, kmsd.IssueTo(folder, folder+"-credentials"))
-	server, err := kmsd.Open(kmsd.Config{Directory: folder, Logger: slog.New(slog.DiscardHandler), Clock: d.clock})
-	require.NoError(d.t, err)
-	listener, err := kmsd.Listen("127.0.0.1:0")
-	require.NoError(d.t, err)
-	ctx, cancel := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx, listener) }()
-	d.t.Cleanup(func() {
-		cancel()
-		require.NoError(d.t, <-served)
-		require.NoError(d.t, server.Close())
-	})
-	d.config.KMS.Endpoint, d.config.KMS.CredentialsFile = "http://"+listener.Addr().String(), folder+"-credentials"
 }
 
 // startCluster starts PostgreSQL on a folder and leads the configuration there.
@@ -192,7 +172,8 @@ func TestDrillRestore(t *testing.T) {
 	require.NoError(t, os.Chmod(root, 0o755)) //nolint:gosec // PostgreSQL may run as another user
 	d.config.Erasure.ExportDirectory = filepath.Join(t.TempDir(), "exports")
 	d.config.Rotation.At = ""
-	d.startKMS()
+	kms := kmstest.Serve(t, d.clock)
+	d.config.KMS.Endpoint, d.config.KMS.CredentialsFile = kms.Endpoint, kms.Credentials
 
 	// A life before the backup.
 	original, backup := filepath.Join(root, "original"), filepath.Join(root, "backup")

@@ -119,7 +119,7 @@ type Intent struct {
 	Refusal           *Refusal        // of Denied and Failed
 	Documents         []string        // the streams that its plan writes, as type/id, at most MaxDocuments; none if it was refused before it had a plan
 	FirstSequence     event.Sequence  // of the events it made; 0: none
-	EventCount        int             // without those about it, see EventType
+	EventCount        int             // without those about it, see IsAbout
 	LastSequence      event.Sequence  // of the event that holds the Binding of this revision; 0: none, see BeforeBindings
 	Revision          int             // compare-and-set counter, from 1
 	CreatedAt         time.Time

@@ -11,7 +11,7 @@ import (
 // ApprovalValidity, and a worker carries it out.
 type RedactionState string
 
-// The states of RedactionPath, in order.
+// The states that lead to completed, in order.
 const (
 	RedactionPreviewed RedactionState = "previewed" // checked, and the hash of the payload is stored
 	RedactionApproved  RedactionState = "approved"  // by a second person, for that payload
@@ -42,10 +42,7 @@ var redactionCourse = course[RedactionState]{
 	ends: []RedactionState{RedactionRejected, RedactionWithdrawn, RedactionExpired, RedactionRefused},
 }
 
-// RedactionPath lists the states that lead to completed, in order.
-func RedactionPath() []RedactionState { return slices.Clone(redactionCourse.path) }
-
-// RedactionStates lists every state, those of RedactionPath first.
+// RedactionStates lists every state, those that lead to completed first.
 func RedactionStates() []RedactionState { return redactionCourse.states() }
 
 // Valid reports whether the state is one of the list.

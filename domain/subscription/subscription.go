@@ -85,7 +85,7 @@ func (f *Filter) Matches(e *event.Recorded, moduleOf func(eventType string) stri
 		matchesAny(f.Regions, e.Scope.Region) &&
 		matchesAny(f.Sites, e.Scope.Site) &&
 		matchesAny(f.StreamTypes, e.Stream.Type) &&
-		matchesAny(f.Streams, e.Stream.String()) &&
+		(len(f.Streams) == 0 || slices.Contains(f.Streams, e.Stream.String())) &&
 		(len(f.Tags) == 0 || slices.ContainsFunc(f.Tags, func(t string) bool { return slices.Contains(e.Tags, t) })) &&
 		f.matchesCustom(e.Scope.Custom) &&
 		(f.Predicate == nil || f.Predicate.Matches(e.Payload))

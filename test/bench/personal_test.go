@@ -6,8 +6,6 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
-	"path/filepath"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -31,6 +29,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/kmstest"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -197,24 +196,11 @@ func reportPersonal(t *testing.T, o options, cluster *embeddedpg.Cluster, figure
 // keys of a key server on loopback.
 func openKeys(t *testing.T, superuserDSN string) (*keystore.Store, ports.DataKeys) {
 	t.Helper()
-	folder := filepath.Join(t.TempDir(), "keys")
-	require.NoError(t, kmsd.IssueTo(folder, folder+"-credentials"))
-	server, err := kmsd.Open(kmsd.Config{Directory: folder, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	listener, err := kmsd.Listen("127.0.0.1:0")
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(context.WithoutCancel(t.Context()))
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx, listener) }()
-	t.Cleanup(func() {
-		stop()
-		require.NoError(t, <-served)
-		require.NoError(t, server.Close())
-	})
+	server := kmstest.Serve(t, nil)
 	config := configs.Default()
 	client := func(profile string) *awskms.Client {
 		c, err := awskms.New(t.Context(), awskms.Config{
-			Endpoint: "http://" + listener.Addr().String(), Region: kmsd.Region, Profile: profile, CredentialsFile: folder + "-credentials", Signer: kmsd.Signer{},
+			Endpoint: server.Endpoint, Region: kmsd.Region, Profile: profile, CredentialsFile: server.Credentials, Signer: kmsd.Signer{},
 			Limits: awskms.Limits{Timeout: config.KMS.Timeout, Tries: config.KMS.Tries, Backoff: config.KMS.Backoff},
 		})
 		require.NoError(t, err)

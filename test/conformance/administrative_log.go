@@ -4,15 +4,9 @@ import (
 	"context"
 	"log/slog"
 	"slices"
-	"time"
 
-	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
-	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/administration"
-	eventappend "github.com/erpbackbone/backbone/application/append"
-	"github.com/erpbackbone/backbone/application/module"
-	"github.com/erpbackbone/backbone/application/registry"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
@@ -29,21 +23,13 @@ type AdministrativeLog struct {
 // NewAdministrativeLog makes a database with administrative logs.
 func NewAdministrativeLog(clock ports.Clock, adoptions ...administration.Adoption) (*AdministrativeLog, error) {
 	const logName = "ledger.example.org"
-	d, ids, schemas := memory.New(memory.Config{LogName: logName, Deployment: 1, Clock: clock}), system.NewIDs(), jsonschema.New()
-	catalog, err := module.Build(schemas, administration.Module{})
+	d := memory.New(memory.Config{LogName: logName, Deployment: 1, Clock: clock})
+	writer, err := typestest.NewWriter(typestest.StoreOf(d), clock, administration.Module{})
 	if err != nil {
 		return nil, err
 	}
-	types := registry.New(administration.NewEventTypes(d.Registry), schemas, nil, catalog, clock)
-	if err := types.RegisterBuiltIn(context.Background()); err != nil {
-		return nil, err
-	}
-	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
 	l := &AdministrativeLog{Database: d, config: administration.LogConfig{
-		Entities: d.Directory, Streams: d.Events, Directory: formerDirectory{}, LogName: logName, Clock: clock, Logger: slog.New(slog.DiscardHandler), Adoptions: adoptions,
-		Writer: typestest.Writer{Appends: eventappend.NewService(eventappend.Config{
-			Preparer: preparer, Appender: d.Appender, Events: d.Events, Idempotency: d.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour,
-		})},
+		Entities: d.Directory, Streams: d.Events, Directory: d.Directory, LogName: logName, Clock: clock, Logger: slog.New(slog.DiscardHandler), Adoptions: adoptions, Writer: writer,
 	}}
 	l.Log = l.Node()
 	return l, nil
@@ -80,12 +66,4 @@ func (l *AdministrativeLog) Events(ctx context.Context, tenantID string) ([]even
 		return nil, err
 	}
 	return l.Database.Events.Events(ctx, ports.EventQuery{Partition: log.Partition, Limit: 10_000})
-}
-
-// formerDirectory has no principals of an earlier release.
-type formerDirectory struct{}
-
-// FormerPrincipals implements administration.FormerDirectory.
-func (formerDirectory) FormerPrincipals(context.Context, string) ([]ports.Principal, error) {
-	return nil, nil
 }

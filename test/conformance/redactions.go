@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"encoding/json"
 	"fmt"
-	"sync"
 	"testing"
 	"time"
 
@@ -455,27 +454,11 @@ func redactionSnapshots(t *testing.T, s RedactionStore) {
 	require.True(t, back.Outdated)
 }
 
-// runTogether runs n functions at once and returns their errors.
-func runTogether(n int, f func(i int) error) []error {
-	out := make([]error, n)
-	start := make(chan struct{})
-	var running sync.WaitGroup
-	for i := range n {
-		running.Go(func() {
-			<-start
-			out[i] = f(i)
-		})
-	}
-	close(start)
-	running.Wait()
-	return out
-}
-
 func redactionRaceApprovers(t *testing.T, s RedactionStore) {
 	for range 10 {
 		r := s.Requested(t, RedactedPointers()...)
 		won := 0
-		for _, err := range runTogether(8, func(i int) error {
+		for _, err := range race(8, func(i int) error {
 			_, err := s.Redactions.ApproveRedaction(t.Context(), r.Partition, r.ID, fmt.Sprintf("p-%d", i+2), r.Scope)
 			return err
 		}) {
@@ -493,7 +476,7 @@ func redactionRaceApprovers(t *testing.T, s RedactionStore) {
 func redactionRaceWithdrawal(t *testing.T, s RedactionStore) {
 	for range 20 {
 		r := s.Requested(t, RedactedPointers()...)
-		errs := runTogether(2, func(i int) (err error) {
+		errs := race(2, func(i int) (err error) {
 			if i == 0 {
 				_, err = s.Redactions.ApproveRedaction(t.Context(), r.Partition, r.ID, "p-2", r.Scope)
 				return err
@@ -521,7 +504,7 @@ func redactionRaceWithdrawal(t *testing.T, s RedactionStore) {
 func redactionRaceWorkers(t *testing.T, s RedactionStore) {
 	r := s.Approved(t, RedactedPointers()...)
 	records := make([]ports.Redaction, 8)
-	for _, err := range runTogether(len(records), func(i int) (err error) {
+	for _, err := range race(len(records), func(i int) (err error) {
 		records[i], err = s.Redactions.RedactPayload(t.Context(), r, s.replacement())
 		return err
 	}) {

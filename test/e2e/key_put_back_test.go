@@ -67,16 +67,7 @@ func TestKeyPutBack(t *testing.T) {
 	sql(`CREATE TEMPORARY TABLE subjects AS SELECT * FROM keystore.data_subjects WHERE subject_id = 'employee:E-1'`,
 		`CREATE TEMPORARY TABLE keys AS SELECT * FROM keystore.data_subject_keys WHERE subject_id = 'employee:E-1'`)
 
-	var request struct {
-		ID     string `json:"id"`
-		Status string `json:"status"`
-	}
-	require.NoError(t, officer.want(201, &request, "POST", "/api/erasure-requests", `{"subject":"employee:E-1","basis":"gdpr_art_17","reason":"Letter of March"}`))
-	require.NoError(t, second.want(200, nil, "POST", "/api/erasure-requests/"+request.ID+"/approve", `{}`))
-	testkit.Eventually(t, erasureTime, func() bool {
-		require.NoError(t, officer.want(200, &request, "GET", "/api/erasure-requests/"+request.ID, ""))
-		return request.Status == "completed"
-	}, "the erasure is completed")
+	eraseSubject(t, officer, second, "employee:E-1")
 	sound := func() {
 		t.Helper()
 		testkit.Eventually(t, endTime, func() bool { read(); return receipts() == "ok" }, "the gate is open")

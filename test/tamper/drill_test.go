@@ -140,13 +140,9 @@ func (v *table) attacks(columns []catalogColumn) (out []attack) {
 		if own, ok := v.edits[c.name]; ok {
 			value = own
 		}
-		j, ok := of[c.name]
-		if !ok {
-			j = of["*"]
-		}
-		out = append(out, attack{v.name + "." + c.name, fmt.Sprintf("UPDATE %s t SET %s = %s WHERE %s", v.name, c.name, value, row), j})
+		out = append(out, attack{v.name + "." + c.name, fmt.Sprintf("UPDATE %s t SET %s = %s WHERE %s", v.name, c.name, value, row), of[c.name]})
 		names = append(names, c.name)
-		value, ok = v.invents[c.name]
+		value, ok := v.invents[c.name]
 		switch {
 		case ok:
 		case c.isKey && c.name != "partition_id" && c.name != "tenant_id":

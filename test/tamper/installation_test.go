@@ -6,11 +6,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"log/slog"
 	"net"
 	"net/http"
 	"net/url"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -19,7 +17,6 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/kmsd"
 	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
@@ -30,6 +27,7 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap"
 	"github.com/erpbackbone/backbone/modules/gl"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/kmstest"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -91,7 +89,8 @@ func install(t *testing.T) *installation {
 	leaveFormerType(t, dsn)
 	config := configs.Default()
 	config.Database.DSN, config.Database.EraserDSN = as(t, "backbone_app", dsn), as(t, "backbone_eraser", dsn)
-	serveKeys(t, &config.KMS)
+	kms := kmstest.Serve(t, nil)
+	config.KMS.Endpoint, config.KMS.CredentialsFile = kms.Endpoint, kms.Credentials
 	config.Erasure.ExportDirectory = t.TempDir()
 	config.Query.SnapshotEvery = 10
 	config.Webhook.AllowPrivateNetworks = true
@@ -145,27 +144,6 @@ func install(t *testing.T) *installation {
 	stopWork() // so that the node does not read what an attack invents
 	<-ran
 	return i
-}
-
-// serveKeys serves a key service of its own, so that the node and verification open keys.
-func serveKeys(t *testing.T, c *configs.KMS) {
-	t.Helper()
-	folder := filepath.Join(t.TempDir(), "keys")
-	c.CredentialsFile = folder + "-credentials"
-	require.NoError(t, kmsd.IssueTo(folder, c.CredentialsFile))
-	server, err := kmsd.Open(kmsd.Config{Directory: folder, Logger: slog.New(slog.DiscardHandler)})
-	require.NoError(t, err)
-	listener, err := kmsd.Listen("127.0.0.1:0")
-	require.NoError(t, err)
-	c.Endpoint = "http://" + listener.Addr().String()
-	ctx, stop := context.WithCancel(context.Background())
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(ctx, listener) }()
-	t.Cleanup(func() {
-		stop()
-		require.NoError(t, <-served)
-		require.NoError(t, server.Close())
-	})
 }
 
 // submit submits an intent as a person who holds the role.

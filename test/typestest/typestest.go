@@ -49,27 +49,45 @@ func Memory(tb testing.TB, db *memory.Database, clock ports.Clock) *administrati
 	} else {
 		require.NoError(tb, db.Directory.Bootstrap(context.Background(), ports.Installation{LogName: name, Deployment: 1}))
 	}
-	return New(tb, Store{Appender: db.Appender, Events: db.Events, Idempotency: db.Intents, Entities: db.Directory, Chains: db.Audit, Types: db.Registry}, name, clock)
+	return New(tb, StoreOf(db), name, clock)
 }
 
 // New makes the registries, as a node has them.
 func New(tb testing.TB, s Store, logName string, clock ports.Clock) *administration.EventTypes {
 	tb.Helper()
-	schemas, ids := Schemas{}, system.NewIDs()
-	catalog, err := module.Build(schemas, administration.Module{})
-	require.NoError(tb, err)
 	types := administration.NewEventTypes(s.Types)
 	// The types of the log itself are in another store, so that the test's has its own types only.
-	builtIn := registry.New(administration.NewEventTypes(memory.New(memory.Config{}).Registry), schemas, nil, catalog, clock)
-	require.NoError(tb, builtIn.RegisterBuiltIn(context.Background()))
-	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: builtIn, IDs: ids, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
-	appends := eventappend.NewService(eventappend.Config{
-		Preparer: preparer, Appender: s.Appender, Events: s.Events, Idempotency: s.Idempotency, Clock: clock, IDs: ids, KeyTTL: time.Hour,
-	})
+	own, builtIn := memory.New(memory.Config{}), s
+	builtIn.Types = own.Registry
+	writer, err := NewWriter(builtIn, clock, administration.Module{})
+	require.NoError(tb, err)
 	types.SetLog(administration.NewLog(administration.LogConfig{
-		Entities: s.Entities, Streams: s.Events, Writer: Writer{Appends: appends}, Directory: noFormerDirectory{}, LogName: logName, Clock: clock, Logger: slog.New(slog.DiscardHandler),
+		Entities: s.Entities, Streams: s.Events, Writer: writer, Directory: own.Directory, LogName: logName, Clock: clock, Logger: slog.New(slog.DiscardHandler),
 	}), s.Chains, s.Events, nil)
 	return types
+}
+
+// StoreOf is a memory database as a Store.
+func StoreOf(db *memory.Database) Store {
+	return Store{Appender: db.Appender, Events: db.Events, Idempotency: db.Intents, Entities: db.Directory, Chains: db.Audit, Types: db.Registry}
+}
+
+// NewWriter makes a writer to the administrative logs of a store. It registers the event types of
+// the module in the store.
+func NewWriter(s Store, clock ports.Clock, m module.Module) (Writer, error) {
+	ids := system.NewIDs()
+	catalog, err := module.Build(Schemas{}, m)
+	if err != nil {
+		return Writer{}, err
+	}
+	types := registry.New(administration.NewEventTypes(s.Types), Schemas{}, nil, catalog, clock)
+	if err := types.RegisterBuiltIn(context.Background()); err != nil {
+		return Writer{}, err
+	}
+	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
+	return Writer{Appends: eventappend.NewService(eventappend.Config{
+		Preparer: preparer, Appender: s.Appender, Events: s.Events, Idempotency: s.Idempotency, Clock: clock, IDs: ids, KeyTTL: time.Hour,
+	})}, nil
 }
 
 // Writer appends to administrative logs.
@@ -79,11 +97,4 @@ type Writer struct{ Appends *eventappend.Service }
 func (w Writer) Write(ctx context.Context, b administration.Write) error {
 	_, _, err := w.Appends.Append(ctx, eventappend.Request{LegalEntity: b.Log, Actor: b.Actor, PersonID: b.Actor.ID, Drafts: b.Drafts, Streams: b.Streams})
 	return err
-}
-
-type noFormerDirectory struct{}
-
-// FormerPrincipals implements administration.FormerDirectory.
-func (noFormerDirectory) FormerPrincipals(context.Context, string) ([]ports.Principal, error) {
-	return nil, nil
 }

@@ -73,14 +73,9 @@ func (s *Audit) PersonalKeys(ctx context.Context, p event.PartitionID, after por
 	rows, err := s.queries.ListPersonalKeys(ctx, s.db.Reads, &eventlogdb.ListPersonalKeysParams{
 		PartitionID: int32(p), AfterSubjectID: after.Subject.String(), AfterClass: int16(after.KeyClass), PageSize: pg.PageSize(limit),
 	})
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	out := make([]ports.PersonalKey, len(rows))
-	for i, r := range rows {
-		out[i] = ports.PersonalKey{Subject: shredding.Subject(r.SubjectID), KeyClass: shredding.KeyClass(r.Class), First: event.Sequence(r.First)}
-	}
-	return out, nil
+	return pg.MapRows(ctx, rows, err, func(r *eventlogdb.ListPersonalKeysRow) ports.PersonalKey {
+		return ports.PersonalKey{Subject: shredding.Subject(r.SubjectID), KeyClass: shredding.KeyClass(r.Class), First: event.Sequence(r.First)}
+	})
 }
 
 // EventKeys implements ports.ChainAudit. It uses a connection until the iteration ends.
@@ -142,14 +137,7 @@ func (s *Audit) DeliveryDamage(ctx context.Context, p event.PartitionID, limit i
 // UnlistedPartitions implements ports.ChainAudit.
 func (s *Audit) UnlistedPartitions(ctx context.Context) ([]event.PartitionID, error) {
 	ids, err := s.queries.ListUnlistedPartitions(ctx, s.db.Reads)
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	out := make([]event.PartitionID, len(ids))
-	for i, id := range ids {
-		out[i] = event.PartitionID(id)
-	}
-	return out, nil
+	return pg.MapRows(ctx, ids, err, func(id *int32) event.PartitionID { return event.PartitionID(*id) })
 }
 
 // keyRange is the parameters of the queries of rows of keys.

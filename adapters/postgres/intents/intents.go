@@ -10,7 +10,6 @@ import (
 	"time"
 
 	"github.com/jackc/pgx/v5"
-	"github.com/jackc/pgx/v5/pgtype"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/directory"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/intentsdb"
@@ -91,25 +90,16 @@ func (s *Store) Intent(ctx context.Context, p event.PartitionID, id event.ID) (i
 // WaitingIntents implements ports.IntentReader.
 func (s *Store) WaitingIntents(ctx context.Context, p event.PartitionID, limit int) ([]intent.Intent, error) {
 	rows, err := s.queries.ListWaitingIntents(ctx, s.db.Reads, &intentsdb.ListWaitingIntentsParams{PartitionID: int32(p), PageSize: pg.PageSize(limit)})
-	if err != nil {
-		return nil, pg.Translate(ctx, err)
-	}
-	out := make([]intent.Intent, len(rows))
-	for i := range rows {
-		if out[i], err = storedIntent(&rows[i].BackboneIntent); err != nil {
-			return nil, err
-		}
-	}
-	return out, nil
+	return storedIntents(ctx, rows, err, func(r intentsdb.ListWaitingIntentsRow) intentsdb.BackboneIntent { return r.BackboneIntent })
 }
 
 // ListIntents implements ports.IntentReader.
 func (s *Store) ListIntents(ctx context.Context, q ports.IntentQuery) ([]intent.Intent, error) {
-	p, before := int32(q.Partition), pgtype.UUID{Bytes: q.Before, Valid: true}
+	p, before := int32(q.Partition), pg.UUID(q.Before)
 	if q.Before == (event.ID{}) {
 		before.Bytes = maxID
 	}
-	after, page := pgtype.UUID{Bytes: q.After, Valid: true}, pg.PageSize(q.Limit)
+	after, page := pg.UUID(q.After), pg.PageSize(q.Limit)
 	switch backward := q.Direction == ports.Backward; {
 	case q.Status == "" && backward:
 		rows, err := s.queries.ListIntentsBackward(ctx, s.db.Reads, &intentsdb.ListIntentsBackwardParams{PartitionID: p, AfterID: after, BeforeID: before, PageSize: page})
@@ -131,7 +121,16 @@ func (s *Store) ListIntents(ctx context.Context, q ports.IntentQuery) ([]intent.
 // maxID is after every id that is in use.
 var maxID = event.ID{0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 
+// listed converts rows that were read without payloads and rule traces.
 func listed[R any](ctx context.Context, rows []R, err error, rowOf func(R) intentsdb.BackboneIntent) ([]intent.Intent, error) {
+	out, err := storedIntents(ctx, rows, err, rowOf)
+	for i := range out {
+		out[i].Payload, out[i].Rules = nil, nil
+	}
+	return out, err
+}
+
+func storedIntents[R any](ctx context.Context, rows []R, err error, rowOf func(R) intentsdb.BackboneIntent) ([]intent.Intent, error) {
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
@@ -141,18 +140,13 @@ func listed[R any](ctx context.Context, rows []R, err error, rowOf func(R) inten
 		if out[i], err = storedIntent(&row); err != nil {
 			return nil, err
 		}
-		out[i].Payload, out[i].Rules = nil, nil
 	}
 	return out, nil
 }
 
 // IntentSequences implements ports.IntentAudit.
 func (s *Store) IntentSequences(ctx context.Context, p event.PartitionID, ids []event.ID) (map[event.ID]event.Sequence, error) {
-	params := intentsdb.ListIntentSequencesParams{PartitionID: int32(p), Ids: make([]pgtype.UUID, len(ids))}
-	for i, id := range ids {
-		params.Ids[i] = pg.UUID(id)
-	}
-	rows, err := s.queries.ListIntentSequences(ctx, s.db.Reads, &params)
+	rows, err := s.queries.ListIntentSequences(ctx, s.db.Reads, &intentsdb.ListIntentSequencesParams{PartitionID: int32(p), Ids: pg.UUIDs(ids)})
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}
@@ -166,7 +160,7 @@ func (s *Store) IntentSequences(ctx context.Context, p event.PartitionID, ids []
 // BoundIntents implements ports.IntentAudit.
 func (s *Store) BoundIntents(ctx context.Context, p event.PartitionID, after event.ID, limit int) ([]ports.BoundIntent, error) {
 	rows, err := s.queries.ListBoundIntents(ctx, s.db.Reads, &intentsdb.ListBoundIntentsParams{
-		PartitionID: int32(p), AfterID: pgtype.UUID{Bytes: after, Valid: true}, PageSize: pg.PageSize(limit),
+		PartitionID: int32(p), AfterID: pg.UUID(after), PageSize: pg.PageSize(limit),
 	})
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
@@ -184,11 +178,7 @@ func (s *Store) BoundIntents(ctx context.Context, p event.PartitionID, after eve
 
 // PersonalIntentRows implements ports.IntentAudit.
 func (s *Store) PersonalIntentRows(ctx context.Context, p event.PartitionID, subjects []string, ids []event.ID) ([]ports.PersonalIntent, error) {
-	params := intentsdb.ListPersonalIntentRowsParams{PartitionID: int32(p), Subjects: subjects, Ids: make([]pgtype.UUID, len(ids))}
-	for i, id := range ids {
-		params.Ids[i] = pg.UUID(id)
-	}
-	rows, err := s.queries.ListPersonalIntentRows(ctx, s.db.Reads, &params)
+	rows, err := s.queries.ListPersonalIntentRows(ctx, s.db.Reads, &intentsdb.ListPersonalIntentRowsParams{PartitionID: int32(p), Subjects: subjects, Ids: pg.UUIDs(ids)})
 	return pg.MapRows(ctx, rows, err, func(r *intentsdb.ListPersonalIntentRowsRow) ports.PersonalIntent {
 		return ports.PersonalIntent{IntentID: r.IntentID.Bytes, Subject: r.SubjectID, KeyClass: uint8(r.Class)}
 	})

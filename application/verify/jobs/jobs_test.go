@@ -12,13 +12,10 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/administration"
-	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
-	"github.com/erpbackbone/backbone/application/registry"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/application/verify/jobs"
 	"github.com/erpbackbone/backbone/domain/concurrency"
@@ -32,10 +29,6 @@ const logName = "ledger.example.org"
 
 var auditor = event.Actor{Type: event.Human, ID: "p-auditor", Name: "auditor"}
 
-type noFormer struct{}
-
-func (noFormer) FormerPrincipals(context.Context, string) ([]ports.Principal, error) { return nil, nil }
-
 // fixture has a log for each tenant, and nodes whose checks wait until the test lets them go on.
 type fixture struct {
 	store  *memory.Database
@@ -47,18 +40,12 @@ type fixture struct {
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
-	clock, ids, schemas := system.Clock{}, system.NewIDs(), jsonschema.New()
+	clock := system.Clock{}
 	f := &fixture{store: memory.New(memory.Config{LogName: logName, Deployment: 1, Clock: clock}), checks: make(chan func(string) verify.EntityReport)}
-	catalog, err := module.Build(schemas, module.Joined{administration.Module{}, jobs.Module{}})
+	writer, err := typestest.NewWriter(typestest.StoreOf(f.store), clock, module.Joined{administration.Module{}, jobs.Module{}})
 	require.NoError(t, err)
-	types := registry.New(administration.NewEventTypes(f.store.Registry), schemas, nil, catalog, clock)
-	require.NoError(t, types.RegisterBuiltIn(t.Context()))
-	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
 	f.log = administration.NewLog(administration.LogConfig{
-		Entities: f.store.Directory, Streams: f.store.Events, Directory: noFormer{}, LogName: logName, Clock: clock, Logger: slog.New(slog.DiscardHandler),
-		Writer: typestest.Writer{Appends: eventappend.NewService(eventappend.Config{
-			Preparer: preparer, Appender: f.store.Appender, Events: f.store.Events, Idempotency: f.store.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour,
-		})},
+		Entities: f.store.Directory, Streams: f.store.Events, Directory: f.store.Directory, LogName: logName, Clock: clock, Logger: slog.New(slog.DiscardHandler), Writer: writer,
 	})
 	return f
 }

@@ -57,7 +57,7 @@ func (g *group) readWritten(results pgx.BatchResults, statements []statement, co
 		if s.rows != anyRows && int(tag.RowsAffected()) != s.rows {
 			g.engine.db.Log.Error("append wrote fewer rows than it should", "statement", s.name, "rows", tag.RowsAffected(), "expected", s.rows)
 			if commit == nil {
-				return errRowsMissing()
+				return errRowsDiffer()
 			}
 		}
 	}
@@ -71,9 +71,9 @@ func (g *group) readWritten(results pgx.BatchResults, statements []statement, co
 	return results.Close()
 }
 
-// errRowsMissing refuses a group before its commit.
-func errRowsMissing() *fault.Error {
-	return fault.New(fault.Internal, pg.CodeInternal, "the database stored fewer rows than the append has, so nothing was written; have an operator look for triggers and rules on the tables of the log")
+// errRowsDiffer refuses a group before its commit.
+func errRowsDiffer() *fault.Error {
+	return fault.New(fault.Internal, pg.CodeInternal, "the database would store other rows than the append has, so nothing was written; have an operator look for triggers and rules on the tables of the log, and report a defect of the program if there are none")
 }
 
 // errCommitRolledBack says that the server answered COMMIT with ROLLBACK: nothing was written.

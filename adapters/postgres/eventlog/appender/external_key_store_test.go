@@ -82,7 +82,10 @@ func TestExternalKeyStore_MissingRowsAreRefused(t *testing.T) {
 	pgtest.Execute(t, dsn, `CREATE FUNCTION public.drop_row() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN RETURN NULL; END $$;
 		CREATE TRIGGER drop_row BEFORE INSERT ON backbone.event_pii_subjects FOR EACH ROW EXECUTE FUNCTION public.drop_row()`)
 	_, err := s.Appender.Append(t.Context(), pgtest.Personal(p, "employee:A-1"))
-	require.Equal(t, pg.CodeInternal, fault.CodeOf(err))
+	f, ok := fault.As(err)
+	require.True(t, ok)
+	require.Equal(t, pg.CodeInternal, f.Code)
+	require.Equal(t, "event_rows_persons", f.Attributes["constraint"], "which rows do not fit")
 	require.ErrorContains(t, err, "nothing was written")
 	require.Equal(t, 1, pgtest.RequireVerified(t, s, p))
 	requireNoLease(t, keysDSN, pgtest.KeyID(p, "employee:A-1"))

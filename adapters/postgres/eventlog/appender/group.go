@@ -169,7 +169,7 @@ func (g *group) rejected(err error) *fault.Error {
 	f := fault.New(fault.Internal, codeRejected, "%s", detail).WithCause(cause)
 	if s, ok := errors.AsType[*pg.StatementError](cause); ok {
 		if strings.HasPrefix(s.Constraint, "event_rows_") { // of backbone.write_event_rows
-			return errRowsMissing().WithCause(cause)
+			return errRowsDiffer().With("constraint", s.Constraint).WithCause(cause)
 		}
 		f = f.With("sqlstate", s.SQLState)
 		if s.Constraint != "" {
