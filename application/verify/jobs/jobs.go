@@ -102,7 +102,7 @@ type Service struct {
 
 	mu      sync.Mutex
 	current *job           // nil: none runs here
-	running sync.WaitGroup // the current job
+	running sync.WaitGroup // the current job, from before its start is recorded
 }
 
 // New makes a Service. Close ends its run.
@@ -114,7 +114,9 @@ func New(c Config) *Service {
 
 // Close interrupts the run of this node and waits until that is recorded.
 func (s *Service) Close() {
+	s.mu.Lock()
 	s.cancel()
+	s.mu.Unlock()
 	s.running.Wait()
 }
 
@@ -169,9 +171,7 @@ func (s *Service) Start(ctx context.Context, tenantID string, by event.Actor, r 
 		s.free()
 		return Run{}, err
 	}
-	s.running.Add(1)
 	go func() {
-		defer s.running.Done()
 		defer s.free()
 		j.run()
 	}()
@@ -199,6 +199,7 @@ func (s *Service) reserve(j *job) error {
 		return alreadyRunning()
 	}
 	s.current = j
+	s.running.Add(1) // under the lock, so that Close waits for a start that it does not prevent
 	j.ctx, j.stop = context.WithCancel(s.ctx)
 	return nil
 }
@@ -208,6 +209,7 @@ func (s *Service) free() {
 	defer s.mu.Unlock()
 	s.current.stop()
 	s.current = nil
+	s.running.Done()
 }
 
 func alreadyRunning() error {

@@ -377,6 +377,55 @@ func TestService_StartThatFailsFreesTheNode(t *testing.T) {
 	})
 }
 
+// slowLeases gives a lease when the test lets it.
+type slowLeases struct {
+	ports.Leases
+	give chan struct{}
+}
+
+func (l slowLeases) Hold(ctx context.Context, holder string, ttl time.Duration, of []ports.LeaseResource) ([]ports.Lease, error) {
+	<-l.give
+	return l.Leases.Hold(ctx, holder, ttl, of)
+}
+
+// TestService_CloseWaitsForAStart closes a node whose run is about to be recorded: the connections
+// close after Close.
+func TestService_CloseWaitsForAStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		s := f.node(t, "here")
+		give := make(chan struct{})
+		s.Leases = slowLeases{s.Leases, give}
+		started := make(chan jobs.Run, 1)
+		go func() {
+			r, err := s.Start(context.Background(), "acme", auditor, logs("USMF"))
+			if err == nil {
+				started <- r
+			}
+			close(started)
+		}()
+		synctest.Wait()
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			s.Close()
+		}()
+		synctest.Wait()
+		select {
+		case <-closed:
+			require.Fail(t, "closed before the end of the run is recorded")
+		default:
+		}
+		close(give)
+		<-closed
+		ended, err := f.node(t, "there").Get(t.Context(), "acme", (<-started).ID)
+		require.NoError(t, err)
+		require.Equal(t, jobs.Interrupted, ended.State)
+		require.False(t, ended.EndedAt.IsZero(), "recorded")
+	})
+}
+
 // TestService_ComparesKeys keeps what a run says about the key store, as `backbone verify` does.
 func TestService_ComparesKeys(t *testing.T) {
 	t.Parallel()
