@@ -38,15 +38,21 @@ func verifyOnServer(ctx context.Context, s *session, o verifyOptions) error {
 			total, _ := strconv.Atoi(v.EventsTotal)
 			show.report(cmp.Or(v.Checking, "event types"), done, total)
 		}
-		if err := ports.Sleep(ctx, pause); err != nil {
+		next, err := v, ports.Sleep(ctx, pause)
+		if err == nil {
+			next, err = s.GetVerification(ctx, v.ID, s.keep())
+		}
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
 			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 			defer cancel()
 			_, failed := s.CancelVerification(stopping, v.ID)
 			return exitError{2, cmp.Or(failed, err)}
-		}
-		if v, err = s.GetVerification(ctx, v.ID, s.keep()); err != nil {
+		default:
 			return exitError{2, err}
 		}
+		v = next
 	}
 	sound := v.Status == string(jobs.Sound)
 	headFile := ""
