@@ -231,7 +231,7 @@ func (v *verdict) database(ctx context.Context, o verifyOptions, show *progress,
 		return err
 	}
 	v.logName = installation.LogName
-	if v.registries, err = verify.Registries(ctx, store.Registry, options...); err != nil {
+	if v.registries, err = verify.Registries(ctx, store.Registry, o.Tenant, options...); err != nil {
 		return err
 	}
 	options = append(options, verify.Settle(wire.SettleSeconds))

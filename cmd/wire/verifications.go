@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/erpbackbone/backbone/application/erasure"
@@ -34,12 +35,13 @@ func (a *App) composeVerifications(ctx context.Context, clock ports.Clock, ids p
 	}
 	a.verifications = jobs.New(jobs.Config{
 		Log: a.administration, Events: a.Store.Events, Leases: a.Store.Leases, LogName: installation.LogName, Node: a.config.Node.ID, Clock: clock, IDs: ids, Logger: a.logger,
-		Check: func(ctx context.Context, tenantID, code string, progress verify.Progress, options ...verify.Option) ([]verify.EntityReport, error) {
-			return verify.Run(ctx, a.Store.Chains(), tenantID, []string{code}, progress, append(options, always...)...)
+		Check: func(ctx context.Context, tenantID string, codes []string, progress verify.Progress, take func(*verify.EntityReport) error, options ...verify.Option) error {
+			_, err := verify.Run(ctx, a.Store.Chains(), tenantID, codes, progress, slices.Concat(options, always, []verify.Option{verify.Each(take)})...)
+			return err
 		},
 		CompareErased: compareErased, DataKeys: dataKeys,
-		Registries: func(ctx context.Context, options ...verify.Option) ([]verify.RegistryReport, error) {
-			return verify.Registries(ctx, a.Store.Registry, options...)
+		Registries: func(ctx context.Context, tenantID string, options ...verify.Option) ([]verify.RegistryReport, error) {
+			return verify.Registries(ctx, a.Store.Registry, tenantID, options...)
 		},
 	})
 	return nil

@@ -238,7 +238,7 @@ func (i *installation) findings() (kinds []verify.FindingKind) {
 	require.NoError(i.t, err)
 	defer store.Close()
 	reports, err := verify.Run(i.t.Context(), store.Chains(), "", nil, nil, verify.WithKeyStore(i.keys), verify.OpenKeys(i.dataKeys))
-	registries, registryErr := verify.Registries(i.t.Context(), store.Registry)
+	registries, registryErr := verify.Registries(i.t.Context(), store.Registry, "")
 	require.NoError(i.t, registryErr)
 	add := func(l verify.FindingList) {
 		for _, f := range l.Findings {
