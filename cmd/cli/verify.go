@@ -239,29 +239,23 @@ func (v *verdict) database(ctx context.Context, o verifyOptions, show *progress,
 	if digest, err := wire.PolicyDigest(o.Modules); err == nil { // the start of a server reports modules that do not fit together
 		options = append(options, verify.DecidesBy(digest))
 	}
-	keys, err := wire.OpenKeyStoreAudit(ctx, o.Config)
-	if err != nil {
+	keys, err := wire.OpenKeyStoreAudit(ctx, o.Config, o.OpenKeys)
+	switch {
+	case err != nil:
 		return err
-	}
-	if keys != nil {
-		defer keys.Close()
+	case keys != nil:
+		defer func() { _ = keys.Close() }()
 		options = append(options, verify.WithKeyStore(keys))
+	case o.OpenKeys:
+		return fault.New(fault.Invalid, "config.eraser_missing", "keys are opened with the configuration of a server; name it with --config")
 	}
 	if o.OpenKeys {
-		if keys == nil {
-			return fault.New(fault.Invalid, "config.eraser_missing", "keys are opened with the configuration of a server; name it with --config")
-		}
-		dataKeys, stop, err := wire.OpenDataKeys(ctx, o.Config)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = stop() }()
-		options = append(options, verify.OpenKeys(dataKeys))
+		options = append(options, verify.OpenKeys(keys.DataKeys))
 	}
-	if v.reports, err = verify.Run(ctx, store.Chains(), o.Tenant, o.LegalEntities, onProgress, options...); err != nil {
+	if v.reports, err = verify.Run(ctx, store.Chains(), o.Tenant, o.LegalEntities, onProgress, options...); err != nil || keys == nil {
 		return err
 	}
-	finding, compared, err := wire.CompareErased(ctx, o.Config)
+	finding, compared, err := keys.CompareErased(ctx, "")
 	if compared {
 		v.erasures = &erasureVerdict{finding}
 	}

@@ -2,11 +2,8 @@ package wire
 
 import (
 	"context"
-	"log/slog"
 	"slices"
-	"time"
 
-	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/application/verify/jobs"
 	"github.com/erpbackbone/backbone/ports"
@@ -26,12 +23,9 @@ func (a *App) composeVerifications(ctx context.Context, clock ports.Clock, ids p
 	compareErased := func(context.Context, string) (string, bool, error) { return "", false, nil }
 	var dataKeys ports.DataKeys
 	if p := a.personal; p != nil {
-		always = append(always, verify.WithKeyStore(&KeyStoreAudit{p.Erasures, p.KEKs, p.store}))
-		dataKeys = p.Keyring.service.app
-		compareErased = func(ctx context.Context, tenantID string) (string, bool, error) {
-			finding, err := p.compareErased(ctx, tenantID, a.config.Erasure.GateInterval, clock)
-			return finding, err == nil, err
-		}
+		keys := &KeyStoreAudit{ErasureRegister: p.Erasures, Rotation: p.KEKs, DataKeys: p.Keyring.service.app, store: p.store, erasures: a.config.Erasure}
+		always = append(always, verify.WithKeyStore(keys))
+		dataKeys, compareErased = keys.DataKeys, keys.CompareErased
 	}
 	a.verifications = jobs.New(jobs.Config{
 		Log: a.administration, Events: a.Store.Events, Leases: a.Store.Leases, LogName: installation.LogName, Node: a.config.Node.ID, Clock: clock, IDs: ids, Logger: a.logger,
@@ -45,16 +39,4 @@ func (a *App) composeVerifications(ctx context.Context, clock ports.Clock, ids p
 		},
 	})
 	return nil
-}
-
-// compareErased compares the receipts of a tenant's erasures with the key store from the beginning,
-// apart from the gate, which compares what is new of all tenants.
-func (p *personal) compareErased(ctx context.Context, tenantID string, interval time.Duration, clock ports.Clock) (finding string, err error) {
-	gate, err := erasure.NewGate(erasure.GateConfig{
-		Exports: p.Exports, Receipts: p.Erasures, Keys: p.store, DataKeys: p.Keyring.service.app, Clock: clock, Interval: interval, Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		return "", err
-	}
-	return gate.CompareTenant(ctx, tenantID)
 }
