@@ -72,6 +72,8 @@ type RegistryAudit interface {
 	// RegistryRecords gives all registries as of one moment; the shared registry first, the
 	// others by tenant.
 	RegistryRecords(ctx context.Context) ([]RegistryRecord, error)
+	// RegistryRecord gives one registry; "" is the shared one. One that does not exist is empty.
+	RegistryRecord(ctx context.Context, tenantID string) (RegistryRecord, error)
 }
 
 // RegistryRecord is one registry as it is stored: the chain of changes of earlier releases, which

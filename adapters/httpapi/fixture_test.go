@@ -304,7 +304,7 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 	authenticator := snapshots.NewAuthenticator(&testkit.Secrets{}, slog.New(slog.DiscardHandler), nil)
 	config := httpapi.Config{
 		Access: who, Disclosures: h.disclosures, Events: reads, Types: types, Reports: reports, Catalog: catalog, Limits: limitsOf(nil),
-		Appends: appends,
+		Appends: appends, Names: noNames{}, Verifications: &verificationStub{},
 		Streams: streams.New(streams.Config{Writer: streamWriter{appends}, Reader: h.store.Events, Catalog: catalog, Roles: catalog.RoleNames()}),
 		Intents: testkit.Must(pipeline.New(pipeline.Config{
 			Catalog: catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: h.store.Appender, Events: h.store.Events, Intents: h.store.Intents,

@@ -179,12 +179,12 @@ func (s *Server) getIntent(ctx context.Context, r *request) (any, error) {
 	}); err != nil {
 		return nil, err
 	}
-	answer, err := s.intentAnswer(ctx, stored, outcome)
+	answers, err := s.intentAnswers(ctx, []intent.Intent{stored}, []pipeline.Outcome{outcome})
 	if err != nil {
 		return nil, err
 	}
-	answer.Names, err = s.namesOf(ctx, personsOf(&stored))
-	return answer, err
+	answers[0].Names, err = s.namesOf(ctx, personsOf(&stored))
+	return answers[0], err
 }
 
 // personsOf returns the ids of those who submitted an intent and decided about it; they may repeat.
@@ -192,31 +192,39 @@ func personsOf(in *intent.Intent) []string {
 	return append(convert(in.Approvals, func(a intent.Approval) string { return a.PersonID }), in.PersonID)
 }
 
-// intentAnswer renders an intent with its payload as the caller may read it.
-func (s *Server) intentAnswer(ctx context.Context, stored intent.Intent, outcome pipeline.Outcome) (answer api.Intent, err error) {
-	payload, err := s.openIntent(ctx, stored)
-	if err != nil {
-		return answer, err
+// intentAnswers renders intents with their payloads as the caller may read them, which it opens in
+// place and together. Each intent has its outcome.
+func (s *Server) intentAnswers(ctx context.Context, intents []intent.Intent, outcomes []pipeline.Outcome) ([]api.Intent, error) {
+	if err := s.openIntents(ctx, intents); err != nil {
+		return nil, err
 	}
 	var causes map[event.PartitionID]string
-	if stored.CausedByPartition != 0 {
+	if slices.ContainsFunc(intents, func(in intent.Intent) bool { return in.CausedByPartition != 0 }) {
+		var err error
 		if _, causes, err = s.visiblePartitions(ctx); err != nil {
-			return answer, err
+			return nil, err
 		}
 	}
-	rules, err := encode(nonNil(outcome.Rules))
-	if err != nil {
-		return answer, err
+	answers := make([]api.Intent, len(intents))
+	for i := range intents {
+		var err error
+		if answers[i], err = intentAnswer(&intents[i], outcomes[i], causes); err != nil {
+			return nil, err
+		}
 	}
-	out := api.Intent{
-		IntentID: stored.ID.String(), Type: stored.Type, LegalEntity: stored.LegalEntity, Status: string(stored.Status), Payload: payload,
+	return answers, nil
+}
+
+func intentAnswer(stored *intent.Intent, outcome pipeline.Outcome, causes map[event.PartitionID]string) (api.Intent, error) {
+	rules, err := encode(nonNil(outcome.Rules))
+	return api.Intent{
+		IntentID: stored.ID.String(), Type: stored.Type, LegalEntity: stored.LegalEntity, Status: string(stored.Status), Payload: stored.Payload,
 		Actor: actorAnswer(stored.Actor), Events: intentEvents(outcome.Events), Rules: rules, CorrelationID: stored.CorrelationID,
 		CausedBy: idText(stored.CausedBy), CausedByLegalEntity: causes[stored.CausedByPartition], Documents: stored.Documents,
 		PlanHash: stored.PlanHash, Needs: needAnswers(stored.Needs), Revision: stored.Revision,
-		Approvals: convert(stored.Approvals, approvalAnswer), Refusal: refusalAnswer(&stored), EffectiveDate: effectiveDate(&stored),
+		Approvals: convert(stored.Approvals, approvalAnswer), Refusal: refusalAnswer(stored), EffectiveDate: effectiveDate(stored),
 		CreatedAt: timeText(stored.CreatedAt), UpdatedAt: timeText(stored.UpdatedAt),
-	}
-	return out, nil
+	}, err
 }
 
 func approvalAnswer(a intent.Approval) api.Approval {

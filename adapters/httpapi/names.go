@@ -26,7 +26,7 @@ const actionNames = "principals.names"
 // others. A person whose name was erased has none.
 func (s *Server) namesOf(ctx context.Context, persons []string) (map[string]string, error) {
 	p := callOf(ctx).principal
-	if s.config.Names == nil || len(persons) == 0 {
+	if len(persons) == 0 {
 		return nil, nil
 	}
 	if err := s.config.Access.Authorize(ctx, p, tenancy.Action{Name: actionNames}); err != nil {

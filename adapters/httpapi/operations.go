@@ -170,8 +170,7 @@ var resources = []resource{
 	{personalSearchHandlers, func(c *Config) bool { return c.PersonalSearch != nil }, keysMissing},
 	{handlers: legalEntityHandlers},
 	{handlers: principalHandlers},
-	{verificationHandlers, func(c *Config) bool { return c.Verifications != nil },
-		fault.New(fault.FailedPrecondition, "verification.not_served", "this server verifies nothing; run `backbone verify` with access to the database")},
+	{handlers: verificationHandlers},
 	{handlers: healthHandlers},
 }
 

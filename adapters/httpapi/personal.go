@@ -97,16 +97,23 @@ func (s *Server) openEvents(ctx context.Context, recorded []event.Recorded) ([]e
 	return opened, nil
 }
 
-// openIntent returns an intent's payload with opened values.
-func (s *Server) openIntent(ctx context.Context, stored intent.Intent) ([]byte, error) {
-	if !shredding.HasSealed(stored.Payload) {
-		return stored.Payload, nil
+// openIntents gives the intents opened payloads.
+func (s *Server) openIntents(ctx context.Context, intents []intent.Intent) error {
+	var documents []module.SealedDocument
+	var indexes []int
+	for i := range intents {
+		if shredding.HasSealed(intents[i].Payload) {
+			indexes = append(indexes, i)
+			documents = append(documents, module.SealedDocument{At: pipeline.Location(intents[i]), Document: intents[i].Payload})
+		}
 	}
-	documents := []module.SealedDocument{{At: pipeline.Location(stored), Document: stored.Payload}}
 	if err := s.openSealed(ctx, documents); err != nil {
-		return nil, err
+		return err
 	}
-	return documents[0].Document, nil
+	for i, index := range indexes {
+		intents[index].Payload = documents[i].Document
+	}
+	return nil
 }
 
 // openSealedValues opens the sealed values that an encoded answer about a legal entity copies

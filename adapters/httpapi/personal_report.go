@@ -9,9 +9,11 @@ import (
 	"github.com/labstack/echo/v4"
 
 	"github.com/erpbackbone/backbone/application/disclosure"
+	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -219,26 +221,30 @@ func (x *personalReport) writeIntents(le ports.LegalEntity) error {
 	for after, more := (event.ID{}), true; more; {
 		if err := x.page(actionIn(le), func(ctx context.Context) error {
 			ids, err := x.server.config.PersonalReports.Intents(ctx, le, x.subject, after)
-			more = len(ids) > 0
-			for _, id := range ids {
-				after = id
-				stored, outcome, err := x.server.config.Intents.Get(ctx, le, id)
-				if err != nil {
+			if more = len(ids) > 0; err != nil || !more {
+				return err
+			}
+			after = ids[len(ids)-1]
+			intents, outcomes := make([]intent.Intent, len(ids)), make([]pipeline.Outcome, len(ids))
+			for i, id := range ids {
+				if intents[i], outcomes[i], err = x.server.config.Intents.Get(ctx, le, id); err != nil {
 					return err
 				}
-				if stored.Payload, err = disclosure.MaskOthers(stored.Payload, x.subject); err != nil {
-					return err
-				}
-				answer, err := x.server.intentAnswer(ctx, stored, outcome)
-				if err != nil {
-					return err
-				}
-				x.intents++
-				if err := x.line("intent", map[string]any{"intent": answer}); err != nil {
+				if intents[i].Payload, err = disclosure.MaskOthers(intents[i].Payload, x.subject); err != nil {
 					return err
 				}
 			}
-			return err
+			answers, err := x.server.intentAnswers(ctx, intents, outcomes)
+			if err != nil {
+				return err
+			}
+			x.intents += len(answers)
+			for i := range answers {
+				if err := x.line("intent", map[string]any{"intent": answers[i]}); err != nil {
+					return err
+				}
+			}
+			return nil
 		}); err != nil {
 			return err
 		}

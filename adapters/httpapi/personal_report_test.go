@@ -5,14 +5,17 @@ import (
 	"io"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/application/disclosure"
+	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -21,6 +24,8 @@ import (
 type storedPerson struct {
 	log  sealedLog
 	fail error // of the events of DEMF, which come first
+
+	intents []event.ID // in USMF
 }
 
 func (s storedPerson) Overview(context.Context, ports.Principal, disclosure.Purpose, []ports.LegalEntity) (disclosure.Overview, error) {
@@ -42,15 +47,59 @@ func (s storedPerson) Events(_ context.Context, le ports.LegalEntity, _ shreddin
 	return events, nil
 }
 
-func (storedPerson) Intents(context.Context, ports.LegalEntity, shredding.Subject, event.ID) ([]event.ID, error) {
-	return nil, nil
+func (s storedPerson) Intents(_ context.Context, le ports.LegalEntity, _ shredding.Subject, after event.ID) ([]event.ID, error) {
+	if le.Code != "USMF" || after != (event.ID{}) {
+		return nil, nil
+	}
+	return s.intents, nil
+}
+
+// personalIntents are stored intents with a sealed value, which events of USMF caused.
+type personalIntents struct {
+	httpapi.Intents
+	keys *sealingStub
+}
+
+func (i personalIntents) Get(_ context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, pipeline.Outcome, error) {
+	stored := intent.Intent{ID: id, Type: "note.add_page", Partition: le.Partition, LegalEntity: le.Code, CausedBy: event.ID{9}, CausedByPartition: le.Partition}
+	stored.Payload = i.keys.seal([]byte(`{"number":"P-1","text":"call <Ada>"}`), pipeline.Location(stored), "/text")
+	return stored, pipeline.Outcome{}, nil
+}
+
+// countedDirectory counts how often the legal entities are listed.
+type countedDirectory struct {
+	httpapi.Access
+	lists atomic.Int32
+}
+
+func (d *countedDirectory) LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
+	d.lists.Add(1)
+	return d.Access.LegalEntities(ctx, tenantID)
+}
+
+// TestPersonalReport_Intents opens the intents of a page together, so that they are one access.
+func TestPersonalReport_Intents(t *testing.T) {
+	t.Parallel()
+	keys, directory := newSealingStub(t), &countedDirectory{}
+	h := startAPI(t, func(c *httpapi.Config) {
+		directory.Access = c.Access
+		c.Access, c.Intents, c.Personal = directory, personalIntents{c.Intents, keys}, keys
+		c.PersonalReports = storedPerson{log: sealedLog{c.Events, keys}, intents: []event.ID{{1}, {2}, {3}}}
+	})
+	a := h.do(t, testRequest{method: "GET", path: "/api/personal-data/report?subject=person:P-1&legal_entity=USMF", token: "compliance", header: map[string]string{"Access-Reason": "ticket 4711"}})
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	require.Equal(t, 1+3, strings.Count(string(a.body), `"text":"call <Ada>"`))
+	require.Equal(t, 3, strings.Count(string(a.body), `"caused_by_legal_entity":"USMF"`))
+	require.Equal(t, 2, keys.count(), "of the page of events, and of that of intents")
+	require.Len(t, h.accesses(t, "kind=report&subject=person:P-1&person=p-compliance"), 2)
+	require.EqualValues(t, 1, directory.lists.Load())
 }
 
 func startReportAPI(t *testing.T, fail error) *apiFixture {
 	t.Helper()
 	keys := newSealingStub(t)
 	return startAPI(t, func(c *httpapi.Config) {
-		c.Personal, c.PersonalReports = keys, storedPerson{sealedLog{c.Events, keys}, fail}
+		c.Personal, c.PersonalReports = keys, storedPerson{log: sealedLog{c.Events, keys}, fail: fail}
 	})
 }
 

@@ -89,9 +89,9 @@ type Config struct {
 	Targets *projections.Targets
 	// Webhooks manages the endpoints of subscriptions; nil: webhook.not_served.
 	Webhooks Webhooks
-	// Names finds the names of persons; nil: answers have none.
+	// Names finds the names of persons.
 	Names Names
-	// Verifications verifies logs as jobs; nil: verification.not_served.
+	// Verifications verifies logs as jobs.
 	Verifications Verifications
 	// Subscriptions serves persistent subscriptions; nil: subscription.not_served.
 	Subscriptions Subscriptions

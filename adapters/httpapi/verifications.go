@@ -9,6 +9,7 @@ import (
 	"strconv"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
+	"github.com/erpbackbone/backbone/application/requests"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/application/verify/jobs"
@@ -117,12 +118,13 @@ func (s *Server) listVerifications(ctx context.Context, r *request) (any, error)
 		return nil, r.err
 	}
 	p := callOf(ctx).principal
-	all, err := s.config.Verifications.List(ctx, p.TenantID, limit)
+	limit, read := requests.Limits(p, limit)
+	all, err := s.config.Verifications.List(ctx, p.TenantID, read)
 	if err != nil {
 		return nil, err
 	}
-	all = slices.DeleteFunc(all, func(v jobs.Run) bool { return !seesVerification(p, v) })
-	return api.VerificationList{Verifications: convert(all, verificationSummary)}, nil
+	seen := slices.DeleteFunc(all, func(v jobs.Run) bool { return !seesVerification(p, v) })
+	return api.VerificationList{Verifications: convert(seen[:min(limit, len(seen))], verificationSummary)}, nil
 }
 
 // cancelVerification answers POST /api/verifications/{id}/cancel.

@@ -2,7 +2,9 @@ package httpapi_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
+	"slices"
 	"testing"
 	"time"
 
@@ -45,8 +47,10 @@ func (v *verificationStub) Get(_ context.Context, _ string, id event.ID) (jobs.R
 	return jobs.Run{}, fault.New(fault.NotFound, "verification.not_found", "there is none; look again")
 }
 
-func (v *verificationStub) List(context.Context, string, int) ([]jobs.Run, error) {
-	return append([]jobs.Run{}, v.runs...), nil
+func (v *verificationStub) List(_ context.Context, _ string, limit int) ([]jobs.Run, error) {
+	newest := slices.Clone(v.runs)
+	slices.Reverse(newest)
+	return newest[:min(limit, len(newest))], nil
 }
 
 func (v *verificationStub) Cancel(ctx context.Context, tenantID string, id event.ID, _ event.Actor) (jobs.Run, error) {
@@ -97,7 +101,12 @@ func TestVerifications(t *testing.T) {
 	require.Equal(t, "verification.not_found", get("german_auditor", id).json(t)["code"], "it concerns legal entities of others")
 	require.Equal(t, http.StatusOK, get("german_auditor", german.json(t)["id"]).status)
 	require.Equal(t, "verification.not_found", get("auditor", "nonsense").json(t)["code"])
-	require.Len(t, h.do(t, testRequest{method: "GET", path: "/api/verifications", token: "german_auditor"}).json(t)["verifications"], 1)
+	list := func(token string, limit int) any {
+		return h.do(t, testRequest{method: "GET", path: fmt.Sprintf("/api/verifications?limit=%d", limit), token: token}).json(t)["verifications"]
+	}
+	require.Len(t, list("german_auditor", 100), 1)
+	require.Len(t, list("german_auditor", 1), 1, "newer ones that the caller may not see do not count")
+	require.Len(t, list("auditor", 2), 2)
 	cancel := func(token string) int {
 		return h.do(t, testRequest{method: "POST", path: "/api/verifications/" + id.(string) + "/cancel", token: token}).status
 	}

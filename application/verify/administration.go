@@ -19,8 +19,8 @@ type comparison interface {
 
 // comparisons are those of one run over an administrative log.
 func comparisons(r *run) []comparison {
-	all := []comparison{&eventTypes{listed: map[listedVersion]event.Sequence{}}, settling{newRedactionRequests(), r}}
-	for _, c := range []comparison{legalEntities{}, webhooks{}, subscriptions{}, projections{}, skips{}, &formerDecisions{}, &accesses{}} {
+	all := []comparison{settling{newRedactionRequests(), r}}
+	for _, c := range []comparison{&eventTypes{listed: map[listedVersion]event.Sequence{}}, legalEntities{}, webhooks{}, subscriptions{}, projections{}, skips{}, &formerDecisions{}, &accesses{}} {
 		all = append(all, settling{&following{comparison: c}, r})
 	}
 	if r.policies != "" {

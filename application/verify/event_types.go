@@ -97,6 +97,7 @@ func (t *eventTypes) compare(ctx context.Context, c *chain, store Store) error {
 	for _, change := range shared.Changes {
 		chained[registryVersion{change.Type, change.SchemaVersion}] = true
 	}
+	listed := maps.Clone(t.listed) // those that no version has yet
 	var unlisted []listedVersion
 	var before *ports.StoredVersion
 	listedBefore := event.Sequence(0)
@@ -104,8 +105,8 @@ func (t *eventTypes) compare(ctx context.Context, c *chain, store Store) error {
 		v := &shared.Versions[i]
 		of := listedVersion{registryVersion{v.Type, v.SchemaVersion}, hex.EncodeToString(v.Digest[:])}
 		isAmendment := before != nil && before.Type == v.Type && before.SchemaVersion == v.SchemaVersion
-		sequence, ok := t.listed[of]
-		delete(t.listed, of)
+		sequence, ok := listed[of]
+		delete(listed, of)
 		switch {
 		case !ok && (isAmendment || !chained[of.registryVersion]):
 			unlisted = append(unlisted, of)
@@ -114,19 +115,19 @@ func (t *eventTypes) compare(ctx context.Context, c *chain, store Store) error {
 		}
 		before, listedBefore = v, sequence
 	}
-	gone := slices.SortedFunc(maps.Keys(t.listed), func(a, b listedVersion) int {
-		return cmp.Or(a.compare(b.registryVersion), cmp.Compare(t.listed[a], t.listed[b]))
+	gone := slices.SortedFunc(maps.Keys(listed), func(a, b listedVersion) int {
+		return cmp.Or(a.compare(b.registryVersion), cmp.Compare(listed[a], listed[b]))
 	})
 	for _, of := range unlisted {
 		if i := slices.IndexFunc(gone, func(l listedVersion) bool { return l.registryVersion == of.registryVersion }); i >= 0 {
-			c.add(RegistrationMismatch, t.listed[gone[i]], fmt.Sprintf("the built-in type %s version %d is not as it was listed", of.name, of.version))
+			c.add(RegistrationMismatch, listed[gone[i]], fmt.Sprintf("the built-in type %s version %d is not as it was listed", of.name, of.version))
 			gone = slices.Delete(gone, i, i+1)
 			continue
 		}
 		c.add(RegistrationMismatch, 0, fmt.Sprintf("no event lists the built-in type %s version %d; a node that starts lists those of its release", of.name, of.version))
 	}
 	for _, of := range gone {
-		c.add(RegistrationMismatch, t.listed[of], fmt.Sprintf("the built-in type %s version %d was listed and is not there", of.name, of.version))
+		c.add(RegistrationMismatch, listed[of], fmt.Sprintf("the built-in type %s version %d was listed and is not there", of.name, of.version))
 	}
 	return compareShared(ctx, c, store, &shared)
 }

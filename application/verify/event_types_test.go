@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -27,6 +28,17 @@ func (r editedRegistries) RegistryRecord(_ context.Context, tenantID string) (po
 		return r.shared, nil
 	}
 	return r.own, nil
+}
+
+// recordEventType appends an event about event types to an administrative log.
+func (v *tamperedLog) recordEventType(t *testing.T, log ports.LegalEntity, name, data string) {
+	t.Helper()
+	p := v.prepared(log)
+	p.Type, p.Stream = "backbone.event_type."+name, event.StreamID{Type: "backbone.event_type", ID: name}
+	p.Payload = fmt.Appendf(nil, `{"data":%s,"dimensions":{},"entity_refs":[]}`, data)
+	p.PayloadHash = event.HashPayload(p.Salt, p.Payload)
+	_, err := v.Append(t.Context(), ports.AppendRequest{Partition: log.Partition, Events: []event.Prepared{p}})
+	require.NoError(t, err)
 }
 
 // TestRun_EventTypes compares the rows of event types with the administrative log.
@@ -52,12 +64,7 @@ func TestRun_EventTypes(t *testing.T) {
 		{"amended", fmt.Sprintf(`{"type":"crm.lead.lost","schema_version":1,"document_sha256":%q}`, digest)},
 		{"built_in", fmt.Sprintf(`{"versions":[{"type":"till.cash.moved","schema_version":1,"document_sha256":%q}]}`, hex.EncodeToString(amended.Digest[:]))},
 	} {
-		p := v.prepared(log)
-		p.Type, p.Stream = "backbone.event_type."+e.name, event.StreamID{Type: "backbone.event_type", ID: e.name}
-		p.Payload = fmt.Appendf(nil, `{"data":%s,"dimensions":{},"entity_refs":[]}`, e.data)
-		p.PayloadHash = event.HashPayload(p.Salt, p.Payload)
-		_, err := v.Append(t.Context(), ports.AppendRequest{Partition: log.Partition, Events: []event.Prepared{p}})
-		require.NoError(t, err)
+		v.recordEventType(t, log, e.name, e.data)
 	}
 	// What these events say of their documents are the program's errors, not those of the rows.
 	always := []place{{verify.RegistrationMismatch, 4}, {verify.RegistrationMismatch, 6}}
@@ -97,4 +104,44 @@ func TestRun_EventTypes(t *testing.T) {
 			require.ElementsMatch(t, append(c.want, always...), places(reports[0]))
 		})
 	}
+}
+
+// startingNode has stored a built-in version, and lists it in the administrative log after the
+// registry was compared for the first time.
+type startingNode struct {
+	editedRegistries
+	reads int // of the shared registry: the first one is for the rules of keys
+	list  func()
+}
+
+func (n *startingNode) RegistryRecord(ctx context.Context, tenantID string) (ports.RegistryRecord, error) {
+	if tenantID == "" {
+		if n.reads++; n.reads == 2 {
+			defer n.list()
+		}
+	}
+	return n.editedRegistries.RegistryRecord(ctx, tenantID)
+}
+
+// TestRun_EventTypesOfAStartingNode waits for the event of a version that a node has stored.
+func TestRun_EventTypesOfAStartingNode(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		v := newVault()
+		log, err := v.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: ports.AdministrativeCode})
+		require.NoError(t, err)
+		listed, stored := ports.StoredVersion{Type: "till.cash.lost", SchemaVersion: 1}, ports.StoredVersion{Type: "till.cash.moved", SchemaVersion: 1}
+		list := func(of ports.StoredVersion) {
+			v.recordEventType(t, log, "built_in", fmt.Sprintf(`{"versions":[{"type":%q,"schema_version":1,"document_sha256":%q}]}`, of.Type, hex.EncodeToString(of.Digest[:])))
+		}
+		list(listed)
+		rows := editedRegistries{v, ports.RegistryRecord{}, ports.RegistryRecord{Versions: []ports.StoredVersion{listed, stored}}}
+		verified := func(store verify.Store) []place {
+			reports, err := verify.Run(t.Context(), store, "acme", []string{ports.AdministrativeCode}, nil, verify.Settle(2))
+			require.NoError(t, err)
+			return places(reports[0])
+		}
+		require.Equal(t, []place{{verify.RegistrationMismatch, 0}}, verified(rows), "a version that no node lists")
+		require.Empty(t, verified(&startingNode{editedRegistries: rows, list: func() { list(stored) }}))
+	})
 }

@@ -101,9 +101,13 @@ func isBy(e ports.ErasureJournalEntry, move boundRequest) bool {
 
 // compareReceipts compares the receipts with the events that name them.
 func (x erasures) compareReceipts(ctx context.Context, c *chain) error {
-	receipts := map[uint64]ports.ErasureReceipt{}
+	type receipt struct{ request, hash string }
+	receipts := map[uint64]receipt{} // of the tenant
 	err := ports.EachReceipt(ctx, x.keys, 1, func(r ports.ErasureReceipt) error {
-		receipts[r.Number] = r
+		if r.TenantID == c.entity.TenantID {
+			hash := sha256.Sum256(r.Note)
+			receipts[r.Number] = receipt{r.RequestID.String(), hex.EncodeToString(hash[:])}
+		}
 		return nil
 	})
 	if err != nil {
@@ -114,9 +118,7 @@ func (x erasures) compareReceipts(ctx context.Context, c *chain) error {
 			if move.Receipt == 0 {
 				continue
 			}
-			r, found := receipts[move.Receipt]
-			hash := sha256.Sum256(r.Note)
-			if !found || r.RequestID.String() != id || r.TenantID != c.entity.TenantID || move.ReceiptHash != "" && move.ReceiptHash != hex.EncodeToString(hash[:]) {
+			if r := receipts[move.Receipt]; r.request != id || move.ReceiptHash != "" && move.ReceiptHash != r.hash {
 				c.add(ErasureMismatch, move.sequence, fmt.Sprintf("receipt %d is not that of request %s", move.Receipt, id))
 				break
 			}

@@ -17,7 +17,6 @@ import (
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
-	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -74,30 +73,29 @@ type keyTypes struct {
 	names map[int32]string // by the number in the key index
 	rules map[registryVersion][]eventtype.BusinessKeyRule
 	known map[string]bool
-	read  event.Sequence // where the administrative log ended
+	read  map[event.PartitionID]event.Sequence // how far the administrative logs were read
 }
 
-// keyTypesOf returns the types of a tenant. They are read again when its administrative log has
-// grown: there is one log to many legal entities.
+// keyTypesOf returns the types of a tenant. They are read once, and again when the administrative
+// log has got events about types since: there is one log to many legal entities.
 func (r *run) keyTypesOf(ctx context.Context, store Store, tenantID string) (keyTypes, error) {
 	logs, err := store.AdministrativeLogs(ctx, tenantID)
 	if err != nil {
 		return keyTypes{}, err
 	}
-	var grown event.Sequence
-	for _, log := range logs {
-		head, err := store.Head(ctx, log.Partition)
-		if err != nil && fault.KindOf(err) != fault.Internal && fault.KindOf(err) != fault.NotFound {
-			return keyTypes{}, err
+	if known := r.types[tenantID]; len(known.read) > 0 {
+		changed := false
+		for _, log := range logs {
+			if err := known.eachChange(ctx, store, log.Partition, func(*event.Recorded) { changed = true }); err != nil {
+				return keyTypes{}, err
+			}
 		}
-		grown += head.Sequence
-	}
-	if known, ok := r.types[tenantID]; ok && grown > 0 && known.read == grown {
-		return known, nil
+		if !changed {
+			return known, nil
+		}
 	}
 	types, err := readKeyTypes(ctx, store, tenantID, logs)
 	if err == nil {
-		types.read = grown
 		r.types[tenantID] = types
 	}
 	return types, err
@@ -106,7 +104,7 @@ func (r *run) keyTypesOf(ctx context.Context, store Store, tenantID string) (key
 // readKeyTypes reads the types of a tenant: the built-in ones, those of the registry that an
 // earlier release left, and those that the administrative log registered.
 func readKeyTypes(ctx context.Context, store Store, tenantID string, logs []ports.LegalEntity) (keyTypes, error) {
-	t := keyTypes{names: map[int32]string{}, rules: map[registryVersion][]eventtype.BusinessKeyRule{}, known: map[string]bool{}}
+	t := keyTypes{names: map[int32]string{}, rules: map[registryVersion][]eventtype.BusinessKeyRule{}, known: map[string]bool{}, read: map[event.PartitionID]event.Sequence{}}
 	for _, of := range []string{"", tenantID} {
 		record, err := store.RegistryRecord(ctx, of)
 		if err != nil {
@@ -117,7 +115,13 @@ func readKeyTypes(ctx context.Context, store Store, tenantID string, logs []port
 		}
 	}
 	for _, log := range logs {
-		if err := t.addRegistered(ctx, store, log.Partition); err != nil {
+		err := t.eachChange(ctx, store, log.Partition, func(e *event.Recorded) {
+			var registered changedVersion
+			if e.Payload != nil && decodeData(e, &registered) {
+				t.add([]byte(registered.Document))
+			}
+		})
+		if err != nil {
 			return t, err
 		}
 	}
@@ -128,14 +132,15 @@ func readKeyTypes(ctx context.Context, store Store, tenantID string, logs []port
 	return t, err
 }
 
-// addRegistered adds the types that the events of an administrative log register.
-func (t *keyTypes) addRegistered(ctx context.Context, store Store, p event.PartitionID) error {
-	for page := range readAhead(ctx, store, p, 0) {
+// eachChange calls visit with each event about types that an administrative log has got since it
+// was read.
+func (t *keyTypes) eachChange(ctx context.Context, store Store, p event.PartitionID, visit func(*event.Recorded)) error {
+	for page := range readAhead(ctx, store, p, t.read[p]) {
 		for i := range page.events {
 			e := &page.events[i]
-			var registered changedVersion
-			if strings.HasPrefix(e.Type, eventTypePrefix) && e.Payload != nil && decodeData(e, &registered) {
-				t.add([]byte(registered.Document))
+			t.read[p] = e.Sequence
+			if strings.HasPrefix(e.Type, eventTypePrefix) {
+				visit(e)
 			}
 		}
 		if page.err != nil {

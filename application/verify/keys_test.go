@@ -1,6 +1,7 @@
 package verify_test
 
 import (
+	"context"
 	"encoding/json"
 	"slices"
 	"strconv"
@@ -157,4 +158,57 @@ func TestRun_GapInNumbers(t *testing.T) {
 		v.requestedEvent(t, le, strconv.Itoa(i), n, time.Now().Add(24*time.Hour))
 	}
 	require.Equal(t, []place{{verify.NumberMismatch, 3}}, places(v.run(t)[0]))
+}
+
+// countedReads counts what is read of an administrative log and of the registries.
+type countedReads struct {
+	*tamperedLog
+	log                event.PartitionID
+	events, registries int
+}
+
+func (c *countedReads) ChainPage(ctx context.Context, p event.PartitionID, after event.Sequence, limit int) ([]event.Recorded, error) {
+	page, err := c.tamperedLog.ChainPage(ctx, p, after, limit)
+	if p == c.log {
+		c.events += len(page)
+	}
+	return page, err
+}
+
+func (c *countedReads) RegistryRecord(ctx context.Context, tenantID string) (ports.RegistryRecord, error) {
+	c.registries++
+	return c.tamperedLog.RegistryRecord(ctx, tenantID)
+}
+
+// TestRun_ReadsTypesOnce reads the administrative log once for all legal entities of a tenant, although
+// the run itself adds to it, and the types again when they may have changed.
+func TestRun_ReadsTypesOnce(t *testing.T) {
+	t.Parallel()
+	v := newVault()
+	log := v.entity(t, ports.AdministrativeCode, 300)
+	codes := []string{"A", "B", "C"}
+	for _, code := range codes {
+		v.entity(t, code, 1)
+	}
+	run := func(after func()) (counted *countedReads) {
+		counted = &countedReads{tamperedLog: v, log: log.Partition}
+		var taken []string
+		reports, err := verify.Run(t.Context(), counted, "acme", codes, nil, verify.Each(func(r *verify.EntityReport) error {
+			require.True(t, r.Sound(), "%v", r.Findings)
+			taken = append(taken, r.LegalEntity)
+			after()
+			return nil
+		}))
+		require.NoError(t, err)
+		require.Len(t, reports, 3)
+		require.Equal(t, codes, taken)
+		return counted
+	}
+	counted := run(func() { v.grow(t, log, 1) })
+	require.Equal(t, []int{300 + 1 + 1, 2}, []int{counted.events, counted.registries})
+	counted = run(func() { v.recordEventType(t, log, "registered", `{}`) })
+	require.Equal(t, 2+2+2, counted.registries)
+
+	_, err := verify.Run(t.Context(), v, "acme", codes, nil, verify.Each(func(*verify.EntityReport) error { return context.Canceled }))
+	require.ErrorIs(t, err, context.Canceled)
 }

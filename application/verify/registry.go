@@ -46,9 +46,11 @@ func (v registryVersion) compare(other registryVersion) int {
 
 // Registries recomputes the chains of changes that earlier releases left, and compares the
 // versions that they registered: every version must exist as it was registered, and no other, but
-// for the built-in ones that Run compares with the administrative logs. A registry that has an exported head and no changes has a report too.
-func Registries(ctx context.Context, store ports.RegistryAudit, options ...Option) ([]RegistryReport, error) {
-	records, err := store.RegistryRecords(ctx)
+// for the built-in ones that Run compares with the administrative logs. With a tenant these are
+// the shared registry and the tenant's, otherwise all. A registry that has an exported head and no
+// changes has a report too.
+func Registries(ctx context.Context, store ports.RegistryAudit, tenantID string, options ...Option) ([]RegistryReport, error) {
+	records, err := readRegistries(ctx, store, tenantID)
 	if err != nil {
 		return nil, err
 	}
@@ -61,6 +63,9 @@ func Registries(ctx context.Context, store ports.RegistryAudit, options ...Optio
 		heads = settings.reference.registries
 	}
 	for _, h := range heads {
+		if tenantID != "" && h.Tenant != "" && h.Tenant != tenantID {
+			continue
+		}
 		if !slices.ContainsFunc(records, func(r ports.RegistryRecord) bool { return r.TenantID == h.Tenant }) {
 			records = append(records, ports.RegistryRecord{TenantID: h.Tenant})
 		}
@@ -76,6 +81,24 @@ func Registries(ctx context.Context, store ports.RegistryAudit, options ...Optio
 		r.compare(record, r.walk(record, earlier))
 	}
 	return reports, nil
+}
+
+// readRegistries reads those that exist.
+func readRegistries(ctx context.Context, store ports.RegistryAudit, tenantID string) ([]ports.RegistryRecord, error) {
+	if tenantID == "" {
+		return store.RegistryRecords(ctx)
+	}
+	var records []ports.RegistryRecord
+	for _, of := range []string{"", tenantID} {
+		record, err := store.RegistryRecord(ctx, of)
+		if err != nil {
+			return nil, err
+		}
+		if record.Generation != 0 || len(record.Changes) > 0 || len(record.Versions) > 0 {
+			records = append(records, record)
+		}
+	}
+	return records, nil
 }
 
 // walk follows the chain and returns the changes that registered a version.

@@ -23,6 +23,10 @@ func (r record) RegistryRecords(context.Context) ([]ports.RegistryRecord, error)
 	return []ports.RegistryRecord{ports.RegistryRecord(r)}, nil
 }
 
+func (r record) RegistryRecord(_ context.Context, tenantID string) (ports.RegistryRecord, error) {
+	return registries{ports.RegistryRecord(r)}.RegistryRecord(context.Background(), tenantID)
+}
+
 // registered is a tenant's registry of an earlier release with three changes: a type, its second
 // version, and the proposal to deprecate both.
 func registered(t *testing.T) record {
@@ -53,7 +57,7 @@ func (r record) link() {
 
 func verified(t *testing.T, r record, options ...verify.Option) verify.RegistryReport {
 	t.Helper()
-	reports, err := verify.Registries(t.Context(), r, options...)
+	reports, err := verify.Registries(t.Context(), r, "", options...)
 	require.NoError(t, err)
 	require.Len(t, reports, 1)
 	require.Equal(t, r.TenantID, reports[0].Tenant)
@@ -202,6 +206,40 @@ type registries []ports.RegistryRecord
 
 func (r registries) RegistryRecords(context.Context) ([]ports.RegistryRecord, error) { return r, nil }
 
+func (r registries) RegistryRecord(_ context.Context, tenantID string) (ports.RegistryRecord, error) {
+	for _, of := range r {
+		if of.TenantID == tenantID {
+			return of, nil
+		}
+	}
+	return ports.RegistryRecord{TenantID: tenantID}, nil
+}
+
+// TestRegistries_OfATenant verifies the shared registry and that of one tenant. Damage to another
+// tenant's is not its finding.
+func TestRegistries_OfATenant(t *testing.T) {
+	t.Parallel()
+	acme := ports.RegistryRecord(registered(t))
+	shared := ports.RegistryRecord{Versions: []ports.StoredVersion{{Type: "till.cash.moved", SchemaVersion: 1}}}
+	damaged := acme
+	damaged.TenantID = "globex"
+	all := registries{shared, acme, damaged}
+	for tenantID, want := range map[string][]string{"acme": {"", "acme"}, "globex": {"", "globex"}, "other": {""}, "": {"", "acme", "globex"}} {
+		reports, err := verify.Registries(t.Context(), all, tenantID)
+		require.NoError(t, err)
+		of := make([]string, len(reports))
+		for i := range reports {
+			of[i] = reports[i].Tenant
+			require.Equal(t, of[i] != "globex", reports[i].Sound())
+		}
+		require.Equal(t, want, of)
+		gone := verify.Heads{Registries: []verify.RegistryHead{{Tenant: "gone", Change: 1}}}
+		against, err := verify.Registries(t.Context(), all, tenantID, verify.Against(gone))
+		require.NoError(t, err)
+		require.Equal(t, tenantID == "", len(against) > len(reports))
+	}
+}
+
 // The chain of one tenant does not stand in for that of another, and a registry that is gone is
 // found by its exported head.
 func TestRegistries_SwappedOrGone(t *testing.T) {
@@ -209,14 +247,14 @@ func TestRegistries_SwappedOrGone(t *testing.T) {
 	acme := ports.RegistryRecord(registered(t))
 	globex := acme
 	globex.TenantID = "globex"
-	reports, err := verify.Registries(t.Context(), registries{acme, globex})
+	reports, err := verify.Registries(t.Context(), registries{acme, globex}, "")
 	require.NoError(t, err)
 	require.Len(t, reports, 2)
 	require.True(t, reports[0].Sound())
 	require.Equal(t, verify.ChecksumMismatch, reports[1].Findings[0].Kind)
 	heads := verify.HeadsOf(logName, time.Now(), nil, reports)
 	require.Nil(t, heads.Registry)
-	reports, err = verify.Registries(t.Context(), registries{acme}, verify.Against(heads))
+	reports, err = verify.Registries(t.Context(), registries{acme}, "", verify.Against(heads))
 	require.NoError(t, err)
 	require.Len(t, reports, 2)
 	require.True(t, reports[0].Sound())

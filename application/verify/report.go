@@ -29,7 +29,7 @@ const (
 	RedactionMismatch    FindingKind = "redaction_mismatch"    // record, event, payload and mark of a redaction do not agree
 	RedactionUnapproved  FindingKind = "redaction_unapproved"  // a redaction without the request of one person and the approval of another
 
-	AnnouncementUnreadable FindingKind = "announcement_unreadable" // an event of a redaction or erasure cannot be read
+	AnnouncementUnreadable FindingKind = "announcement_unreadable" // an event that rows or payloads are compared with cannot be read
 
 	SealedMalformed    FindingKind = "sealed_malformed"     // a sealed value is malformed
 	PersonalRowMissing FindingKind = "personal_row_missing" // an event with sealed values that an erasure would not find

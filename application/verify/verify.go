@@ -2,6 +2,7 @@ package verify
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"iter"
 	"math"
@@ -22,7 +23,7 @@ type Store interface {
 	ports.LegalEntities
 	ports.Installations
 	ports.FormerDecisions
-	// RegistryRecord reads one registry of event types as it is stored.
+	// RegistryRecord reads one registry of event types: ports.RegistryAudit.
 	RegistryRecord(ctx context.Context, tenantID string) (ports.RegistryRecord, error)
 	// EventTypeNumbers returns the numbers of the types that have one.
 	EventTypeNumbers(ctx context.Context, names []string) (map[string]ports.EventTypeName, error)
@@ -51,20 +52,26 @@ func Against(heads Heads) Option {
 type run struct {
 	logName    string
 	deployment uint16
-	reference  *reference          // nil: none
-	progress   Progress            // may be nil
-	keyStore   KeyStore            // nil: not compared
-	dataKeys   ports.DataKeys      // nil: keys of persons are not opened
-	destroyed  map[string]bool     // the keys that receipts name, by receiptLine; nil: not read yet
-	policies   string              // digest of the program's own; "": not reported
-	types      map[string]keyTypes // by tenant
-	settle     int                 // how often what differs is compared again, a second apart
+	take       func(*EntityReport) error // may be nil
+	reference  *reference                // nil: none
+	progress   Progress                  // may be nil
+	keyStore   KeyStore                  // nil: not compared
+	dataKeys   ports.DataKeys            // nil: keys of persons are not opened
+	destroyed  map[string]bool           // the keys that receipts name, by receiptLine; nil: not read yet
+	policies   string                    // digest of the program's own; "": not reported
+	types      map[string]keyTypes       // by tenant
+	settle     int                       // how often what differs is compared again, a second apart
 }
 
 // Settle compares again, up to a number of times and a second apart, where a row and its event
 // differ that a server may be writing.
 func Settle(times int) Option {
 	return func(r *run) { r.settle = times }
+}
+
+// Each calls take with each report as soon as it is made. An error of it ends the run.
+func Each(take func(*EntityReport) error) Option {
+	return func(r *run) { r.take = take }
 }
 
 // KeyStore reads the rows of the key store that are compared with administrative logs.
@@ -95,10 +102,10 @@ func DecidesBy(digest string) Option {
 }
 
 // Run verifies the named legal entities of a tenant, all of them if none is named, one after
-// the other. It keeps in memory a few pages of events, the records and events of redactions
-// and erasures, and at most maxSuspects events that a redaction must explain, so a long log
-// needs no more than a short one. An error means that the run could not finish; the reports
-// hold the findings until then.
+// the other. It keeps in memory a few pages of events, and at most maxSuspects events that a
+// redaction must explain. What grows with a log is small beside it: some sums for each blockEvents
+// events, and what the log says of requests, redactions and erasures, without their payloads. An
+// error means that the run could not finish; the reports hold the findings until then.
 func Run(ctx context.Context, store Store, tenantID string, codes []string, progress Progress, options ...Option) ([]EntityReport, error) {
 	installation, err := store.Installation(ctx)
 	if err != nil {
@@ -133,14 +140,27 @@ func Run(ctx context.Context, store Store, tenantID string, codes []string, prog
 			reports = append(reports, report)
 		}
 	}
+	for i := range reports {
+		if err := r.made(&reports[i]); err != nil {
+			return reports, err
+		}
+	}
 	for _, le := range selected {
 		report, err := r.verify(ctx, store, le)
 		reports = append(reports, report)
-		if err != nil {
+		if err = errors.Join(r.made(&report), err); err != nil {
 			return reports, fmt.Errorf("legal entity %s: %w", le.Code, err)
 		}
 	}
 	return reports, nil
+}
+
+// made gives a report to the caller of the run.
+func (r *run) made(report *EntityReport) error {
+	if r.take == nil {
+		return nil
+	}
+	return r.take(report)
 }
 
 // choose selects legal entities by code. It skips a code that only the exported heads have,

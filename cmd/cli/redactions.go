@@ -135,11 +135,11 @@ func showRedactionCommand() *cobra.Command {
 func (s *session) redaction(ctx context.Context, wait bool, x client.RedactionRequest, err error) error {
 	state := func() shredding.RedactionState { return shredding.RedactionState(x.Status) }
 	for pause := firstPoll; err == nil && wait && !state().Final(); pause = min(2*pause, longestPoll) {
-		before := state()
+		before := x
 		if err = ports.Sleep(ctx, pause); err == nil {
 			x, err = s.GetRedactionRequest(ctx, x.ID, s.keep())
 		}
-		if before != shredding.RedactionPreviewed && state() == shredding.RedactionPreviewed {
+		if state() == shredding.RedactionPreviewed && (before.Status != x.Status || before.Preview.Scope != x.Preview.Scope) {
 			break // the event has changed: no approver knows that a second approval is needed
 		}
 	}

@@ -13,6 +13,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/cmd/wire"
@@ -194,4 +195,23 @@ func TestVerifyMissingInputs(t *testing.T) {
 	err = exportLog(t.Context(), exportLogOptions{DSN: b.as("backbone_reader"), LegalEntity: "Z", File: b.file("z")})
 	require.Equal(t, "legal_entity.not_found", fault.CodeOf(err))
 	require.NoFileExists(t, b.file("z"))
+}
+
+// TestRedactionWaitNewApproval ends when the request was approved and needs another approval since.
+func TestRedactionWaitNewApproval(t *testing.T) {
+	t.Parallel()
+	at := func(status, scope string) client.RedactionRequest {
+		return client.RedactionRequest{ID: erasureID, Status: status, Preview: client.RedactionPreview{Scope: scope}}
+	}
+	for name, answers := range map[string][]any{
+		"approved before a read":     {at("previewed", "aa"), at("approved", "aa"), at("previewed", "bb"), at("completed", "bb")},
+		"approved between two reads": {at("previewed", "aa"), at("previewed", "bb"), at("completed", "bb")},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			o := serveAnswers(t, answers...)
+			require.Equal(t, "redaction.ended", fault.CodeOf(o.run(t, "redactions", "show", erasureID, "--wait")))
+			require.Len(t, o.requests(), len(answers)-1)
+		})
+	}
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bytes"
+	"context"
 	"strings"
 	"testing"
 )
@@ -20,12 +21,17 @@ func (d *terminal) other() *terminal { return &terminal{server: d.server, token:
 // run carries out a command that talks to the server.
 func (d *terminal) run(t *testing.T, words ...string) error {
 	t.Helper()
+	return d.runWithin(t.Context(), words...)
+}
+
+// runWithin carries it out until ctx ends at the latest.
+func (d *terminal) runWithin(ctx context.Context, words ...string) error {
 	root := newRoot(nil)
 	root.SetArgs(append(words, "--server", d.server, "--token", d.token))
 	root.SetIn(strings.NewReader(d.in))
 	root.SetOut(&d.out)
 	root.SetErr(&d.err)
-	return root.ExecuteContext(t.Context())
+	return root.ExecuteContext(ctx)
 }
 
 // printed takes what the commands so far have printed.

@@ -4,13 +4,14 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"fmt"
 	"os"
 	"strconv"
 	"time"
 
 	"github.com/erpbackbone/backbone/adapters/client"
+	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/application/verify/jobs"
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -34,19 +35,23 @@ func verifyOnServer(ctx context.Context, s *session, o verifyOptions) error {
 	show := newProgress(s.err, s.terminal)
 	for pause := firstPoll; v.Status == string(jobs.Running); pause = min(2*pause, time.Second) {
 		if s.terminal {
-			done, _ := strconv.Atoi(v.EventsDone)
-			total, _ := strconv.Atoi(v.EventsTotal)
-			show.report(cmp.Or(v.Checking, "event types"), done, total)
+			show.report(cmp.Or(v.Checking, "event types"), int(numberOf(v.EventsDone)), int(numberOf(v.EventsTotal)))
 		}
-		if err := ports.Sleep(ctx, pause); err != nil {
+		next, err := v, ports.Sleep(ctx, pause)
+		if err == nil {
+			next, err = s.GetVerification(ctx, v.ID, s.keep())
+		}
+		switch {
+		case err == nil:
+		case ctx.Err() != nil:
 			stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 			defer cancel()
 			_, failed := s.CancelVerification(stopping, v.ID)
 			return exitError{2, cmp.Or(failed, err)}
-		}
-		if v, err = s.GetVerification(ctx, v.ID, s.keep()); err != nil {
+		default:
 			return exitError{2, err}
 		}
+		v = next
 	}
 	sound := v.Status == string(jobs.Sound)
 	headFile := ""
@@ -74,64 +79,66 @@ func verifyOnServer(ctx context.Context, s *session, o verifyOptions) error {
 
 // verification writes a whole verification.
 func (p *page) verification(v client.Verification, headFile string) {
-	p.row("LEGAL ENTITY", "EVENTS", "HEAD", "HEAD CHECKSUM", "REDACTIONS", "ERASURES", "VERDICT")
-	state := func(listed []client.VerificationFinding, suppressed int) string {
-		if n := len(listed) + suppressed; n > 0 {
-			return fmt.Sprintf("TAMPERED (%s)", counted(n, "finding"))
-		}
-		return "sound"
+	p.logTitles()
+	reports := make([]verify.EntityReport, len(v.Results))
+	for i := range v.Results {
+		r := &v.Results[i]
+		reports[i] = reportOf(r)
+		p.log(&reports[i], r.Redactions, r.Erasures)
 	}
-	for _, r := range v.Results {
-		p.row(r.LegalEntity, r.Events, r.HeadSequence, cmp.Or(r.HeadChecksum, "-"), r.Redactions, r.Erasures, state(r.Findings, r.SuppressedFindings))
-	}
-	for _, r := range v.Results {
-		if r.UnboundIntents != "0" {
-			p.line("%s: %s intents from before events bound them; the number must not grow", r.LegalEntity, r.UnboundIntents)
-		}
-		if r.UnboundNumbers != "0" {
-			p.line("%s: %s numbers of series from before events said which they took; the number must not grow", r.LegalEntity, r.UnboundNumbers)
-		}
-		if r.UnboundRequests != "0" {
-			p.line("%s: %s idempotency keys from before events bound them; they expire", r.LegalEntity, r.UnboundRequests)
-		}
-		if r.Policy.Sha256 != "" {
-			p.policy(r.LegalEntity, r.Policy.Sha256, r.Policy.Release, r.Policy.InForce, "the server")
-		}
-		p.damage(r.LegalEntity, r.Findings, r.SuppressedFindings)
+	for i := range reports {
+		p.remarks(&reports[i], "the server")
 	}
 	for _, e := range v.EventTypes {
 		name := "Event types of the tenant"
 		if e.Shared {
 			name = "Event types of built-in modules"
 		}
-		p.line("%s: %s, head %d: %s", name, counted(e.Changes, "change"), e.HeadChange, state(e.Findings, e.SuppressedFindings))
-		p.damage(name, e.Findings, e.SuppressedFindings)
+		found := findingsOf(e.Findings, e.SuppressedFindings)
+		p.line("%s: %s, head %d: %s", name, counted(e.Changes, "change"), e.HeadChange, verdictOf(&found))
+		p.damage(name, "change", &found)
 	}
 	if v.Erasures.Sound || v.Erasures.Finding != "" { // absent if the run compared none
 		p.erased(&erasureVerdict{v.Erasures.Finding})
 	}
 	switch {
 	case v.Findings > 0:
-		p.line("Tampered: the places are listed above. Compare with a backup and with exported heads before you change anything.")
+		p.tampered()
 	case v.Status == string(jobs.Sound):
-		p.line("Sound: %s events, checked by the server in verification %s.", v.EventsDone, v.ID)
+		p.line("Sound: %s, checked by the server in verification %s.", counted(numberOf(v.EventsDone), "event"), v.ID)
 	default:
 		p.line("Verification %s is %s. %s", v.ID, v.Status, v.Error)
 	}
-	if headFile != "" {
-		p.line("The heads are in %s. Keep it where no one who can write to the database can write.", headFile)
-	}
+	p.keepHeads(headFile)
 }
 
-func (p *page) damage(of string, listed []client.VerificationFinding, suppressed int) {
+// reportOf is the result for a log as `backbone verify` has it, without redactions and erasures, of
+// which a server gives the numbers only.
+func reportOf(r *client.VerificationResult) verify.EntityReport {
+	report := verify.EntityReport{
+		LegalEntity: r.LegalEntity, Events: numberOf(r.Events), Head: event.Sequence(numberOf(r.HeadSequence)), Checksum: r.HeadChecksum,
+		UnboundIntents: numberOf(r.UnboundIntents), UnboundNumbers: numberOf(r.UnboundNumbers), UnboundRequests: numberOf(r.UnboundRequests),
+		FindingList: findingsOf(r.Findings, r.SuppressedFindings),
+	}
+	if r.Policy.Sha256 != "" {
+		report.Policy = &verify.Policy{SHA256: r.Policy.Sha256, Release: r.Policy.Release, InForce: r.Policy.InForce}
+	}
+	return report
+}
+
+func findingsOf(listed []client.VerificationFinding, suppressed int) verify.FindingList {
+	l := verify.FindingList{Suppressed: suppressed}
 	for _, f := range listed {
-		about := ""
-		if f.EventID != "" {
-			about = " (event " + f.EventID + ")"
-		}
-		p.line("%s sequence %s%s: %s: %s", of, f.Sequence, about, f.Kind, f.Detail)
+		l.Findings = append(l.Findings, verify.Finding{Kind: verify.FindingKind(f.Kind), Sequence: event.Sequence(numberOf(f.Sequence)), EventID: f.EventID, Detail: f.Detail})
 	}
-	if suppressed > 0 {
-		p.line("%s: %s", of, counted(suppressed, "further finding"))
+	return l
+}
+
+// numberOf is a number that the server writes as text; 0 for another text.
+func numberOf(text string) uint64 {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil {
+		return 0
 	}
+	return n
 }

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"fmt"
 	"io"
@@ -231,36 +232,30 @@ func (v *verdict) database(ctx context.Context, o verifyOptions, show *progress,
 		return err
 	}
 	v.logName = installation.LogName
-	if v.registries, err = verify.Registries(ctx, store.Registry, options...); err != nil {
+	if v.registries, err = verify.Registries(ctx, store.Registry, o.Tenant, options...); err != nil {
 		return err
 	}
 	options = append(options, verify.Settle(wire.SettleSeconds))
 	if digest, err := wire.PolicyDigest(o.Modules); err == nil { // the start of a server reports modules that do not fit together
 		options = append(options, verify.DecidesBy(digest))
 	}
-	keys, err := wire.OpenKeyStoreAudit(ctx, o.Config)
-	if err != nil {
+	keys, err := wire.OpenKeyStoreAudit(ctx, o.Config, o.OpenKeys)
+	switch {
+	case err != nil:
 		return err
-	}
-	if keys != nil {
-		defer keys.Close()
+	case keys != nil:
+		defer func() { _ = keys.Close() }()
 		options = append(options, verify.WithKeyStore(keys))
+	case o.OpenKeys:
+		return fault.New(fault.Invalid, "config.eraser_missing", "keys are opened with the configuration of a server; name it with --config")
 	}
 	if o.OpenKeys {
-		if keys == nil {
-			return fault.New(fault.Invalid, "config.eraser_missing", "keys are opened with the configuration of a server; name it with --config")
-		}
-		dataKeys, stop, err := wire.OpenDataKeys(ctx, o.Config)
-		if err != nil {
-			return err
-		}
-		defer func() { _ = stop() }()
-		options = append(options, verify.OpenKeys(dataKeys))
+		options = append(options, verify.OpenKeys(keys.DataKeys))
 	}
-	if v.reports, err = verify.Run(ctx, store.Chains(), o.Tenant, o.LegalEntities, onProgress, options...); err != nil {
+	if v.reports, err = verify.Run(ctx, store.Chains(), o.Tenant, o.LegalEntities, onProgress, options...); err != nil || keys == nil {
 		return err
 	}
-	finding, compared, err := wire.CompareErased(ctx, o.Config)
+	finding, compared, err := keys.CompareErased(ctx, "")
 	if compared {
 		v.erasures = &erasureVerdict{finding}
 	}
@@ -340,44 +335,16 @@ func (p *page) verdict(v *verdict, sound, finished bool, elapsed time.Duration) 
 		p.registries(v.registries)
 		return
 	}
-	p.row("LEGAL ENTITY", "EVENTS", "HEAD", "HEAD CHECKSUM", "REDACTIONS", "ERASURES", "VERDICT")
+	p.logTitles()
 	events := uint64(0)
-	for _, r := range v.reports {
-		state := "sound"
-		if !r.Sound() {
-			state = fmt.Sprintf("TAMPERED (%s)", counted(len(r.Findings)+r.Suppressed, "finding"))
-		}
-		checksum := r.Checksum
-		if checksum == "" {
-			checksum = "-"
-		}
-		p.row(r.LegalEntity, r.Events, r.Head, checksum, len(r.Redactions), len(r.Erasures), state)
+	for i := range v.reports {
+		r := &v.reports[i]
+		p.log(r, len(r.Redactions), len(r.Erasures))
 		events += r.Events
 	}
-	for _, r := range v.reports {
-		p.explained(r)
-		if r.UnboundIntents > 0 {
-			p.line("%s: %s from before events bound them; the number must not grow", r.LegalEntity, counted(int(r.UnboundIntents), "intent"))
-		}
-		if r.UnboundNumbers > 0 {
-			p.line("%s: %s of series from before events said which they took; the number must not grow", r.LegalEntity, counted(int(r.UnboundNumbers), "number"))
-		}
-		if r.UnboundRequests > 0 {
-			p.line("%s: %s from before events bound them; they expire", r.LegalEntity, counted(int(r.UnboundRequests), "idempotency key"))
-		}
-		if r.Policy != nil {
-			p.policy(r.LegalEntity, r.Policy.SHA256, r.Policy.Release, r.Policy.InForce, "this program")
-		}
-		for _, f := range r.Findings {
-			about := ""
-			if f.EventID != "" { // a missing event has no id
-				about = " (event " + f.EventID + ")"
-			}
-			p.line("%s sequence %d%s: %s: %s", r.LegalEntity, f.Sequence, about, f.Kind, f.Detail)
-		}
-		if r.Suppressed > 0 {
-			p.line("%s: %s", r.LegalEntity, counted(r.Suppressed, "further finding"))
-		}
+	for i := range v.reports {
+		p.explained(&v.reports[i])
+		p.remarks(&v.reports[i], "this program")
 	}
 	p.registries(v.registries)
 	if v.registries != nil { // a file has no keys
@@ -388,22 +355,78 @@ func (p *page) verdict(v *verdict, sound, finished bool, elapsed time.Duration) 
 	}
 	seconds := max(elapsed.Seconds(), 0.001)
 	if !sound {
-		p.line("Tampered: the places are listed above. Compare with a backup and with exported heads before you change anything.")
+		p.tampered()
 		return
 	}
 	p.line("Sound: %s, every payload hash and checksum computed again in %.1f s (%.0f events/s).", counted(events, "event"), seconds, float64(events)/seconds)
-	if v.headFile != "" {
-		p.line("The heads are in %s. Keep it where no one who can write to the database can write.", v.headFile)
+	p.keepHeads(v.headFile)
+}
+
+func (p *page) logTitles() {
+	p.row("LEGAL ENTITY", "EVENTS", "HEAD", "HEAD CHECKSUM", "REDACTIONS", "ERASURES", "VERDICT")
+}
+
+// log writes the row of a log.
+func (p *page) log(r *verify.EntityReport, redactions, erasures int) {
+	p.row(r.LegalEntity, r.Events, r.Head, cmp.Or(r.Checksum, "-"), redactions, erasures, verdictOf(&r.FindingList))
+}
+
+func verdictOf(l *verify.FindingList) string {
+	if n := len(l.Findings) + l.Suppressed; n > 0 {
+		return fmt.Sprintf("TAMPERED (%s)", counted(n, "finding"))
+	}
+	return "sound"
+}
+
+// remarks writes what events do not bind yet, the policies and the damage of a log that by verified.
+func (p *page) remarks(r *verify.EntityReport, by string) {
+	if r.UnboundIntents > 0 {
+		p.line("%s: %s from before events bound them; the number must not grow", r.LegalEntity, counted(r.UnboundIntents, "intent"))
+	}
+	if r.UnboundNumbers > 0 {
+		p.line("%s: %s of series from before events said which they took; the number must not grow", r.LegalEntity, counted(r.UnboundNumbers, "number"))
+	}
+	if r.UnboundRequests > 0 {
+		p.line("%s: %s from before events bound them; they expire", r.LegalEntity, counted(r.UnboundRequests, "idempotency key"))
+	}
+	if r.Policy != nil {
+		p.policy(r.LegalEntity, r.Policy, by)
+	}
+	p.damage(r.LegalEntity, "sequence", &r.FindingList)
+}
+
+// damage writes the findings in a log, or in a registry, whose places are changes.
+func (p *page) damage(of, place string, l *verify.FindingList) {
+	for _, f := range l.Findings {
+		about := ""
+		if f.EventID != "" { // a missing event has no id
+			about = " (event " + f.EventID + ")"
+		}
+		p.line("%s %s %d%s: %s: %s", of, place, f.Sequence, about, f.Kind, f.Detail)
+	}
+	if l.Suppressed > 0 {
+		p.line("%s: %s", of, counted(l.Suppressed, "further finding"))
+	}
+}
+
+func (p *page) tampered() {
+	p.line("Tampered: the places are listed above. Compare with a backup and with exported heads before you change anything.")
+}
+
+// keepHeads says where the heads were written; "": nowhere.
+func (p *page) keepHeads(file string) {
+	if file != "" {
+		p.line("The heads are in %s. Keep it where no one who can write to the database can write.", file)
 	}
 }
 
 // policy writes which policies were recorded last.
-func (p *page) policy(log, digest, release string, inForce bool, by string) {
-	if inForce {
-		p.line("%s: the policies that were recorded last (%.16s…, release %s) are those of %s", log, digest, release, by)
-		return
+func (p *page) policy(log string, recorded *verify.Policy, by string) {
+	are := "are others than those of " + by + "; `backbone doctor` says what to do"
+	if recorded.InForce {
+		are = "are those of " + by
 	}
-	p.line("%s: the policies that were recorded last (%.16s…, release %s) are others than those of %s; `backbone doctor` says what to do", log, digest, release, by)
+	p.line("%s: the policies that were recorded last (%.16s…, release %s) %s", log, recorded.SHA256, recorded.Release, are)
 }
 
 // erased writes the verdict about receipts and keys; nil: they were not compared.
@@ -420,26 +443,18 @@ func (p *page) erased(v *erasureVerdict) {
 
 // registries writes the verdict about the logs of the registries of event types.
 func (p *page) registries(reports []verify.RegistryReport) {
-	for _, r := range reports {
-		state, name := "sound", "event types"
-		if !r.Sound() {
-			state = fmt.Sprintf("TAMPERED (%s)", counted(len(r.Findings)+r.Suppressed, "finding"))
-		}
+	for i := range reports {
+		r, name := &reports[i], "event types"
 		if r.Tenant != "" {
 			name += " of tenant " + r.Tenant
 		}
-		p.line("E%s: %s, %s, head %d %s: %s", name[1:], counted(r.Versions, "version"), counted(r.Changes, "change"), r.Head, r.Checksum, state)
-		for _, f := range r.Findings {
-			p.line("%s change %d: %s: %s", name, f.Sequence, f.Kind, f.Detail)
-		}
-		if r.Suppressed > 0 {
-			p.line("%s: %s", name, counted(r.Suppressed, "further finding"))
-		}
+		p.line("E%s: %s, %s, head %d %s: %s", name[1:], counted(r.Versions, "version"), counted(r.Changes, "change"), r.Head, r.Checksum, verdictOf(&r.FindingList))
+		p.damage(name, "change", &r.FindingList)
 	}
 }
 
 // explained lists the authorised redactions and erasures of a legal entity.
-func (p *page) explained(r verify.EntityReport) {
+func (p *page) explained(r *verify.EntityReport) {
 	for i, x := range r.Redactions {
 		if i == maxListed {
 			p.line("%s: %s, see --json", r.LegalEntity, counted(len(r.Redactions)-maxListed, "further redaction"))

@@ -115,45 +115,42 @@ func OpenKeyring(ctx context.Context, c configs.Config, audit io.Writer) (_ *Key
 	return k, nil
 }
 
-// CompareErased compares the receipts of erasures with the register, and the keys that they name
-// with the key store (erasure.Gate.Compare). It uses the key service only if that is a server of
-// its own. compared is false if the configuration does not name export folder and key store.
-func CompareErased(ctx context.Context, c configs.Config) (finding string, compared bool, err error) {
+// KeyStoreAudit reads what verification compares with the administrative logs, and compares the
+// receipts of erasures with the keys.
+type KeyStoreAudit struct {
+	*keystore.ErasureRegister
+	*keystore.Rotation
+	DataKeys ports.DataKeys // nil: no key is opened
+	store    *keystore.Store
+	service  *keyService // that Close stops; may be nil
+	erasures configs.Erasure
+}
+
+// OpenKeyStoreAudit connects to the key store for a verification, and to the key service if that is
+// a server of its own or openKeys is set. It returns nil if the configuration does not name the
+// eraser's address. Fault config.kms_missing: there are no keys to open.
+func OpenKeyStoreAudit(ctx context.Context, c configs.Config, openKeys bool) (*KeyStoreAudit, error) {
 	k := keyStoreConfig(c)
-	if c.Erasure.ExportDirectory == "" || k.EraserDSN == "" {
-		return "", false, nil
+	if k.EraserDSN == "" {
+		return nil, nil
 	}
-	exports, err := exportdir.Open(c.Erasure.ExportDirectory)
-	if err != nil {
-		return "", false, err
+	if openKeys && !c.KMS.Configured() {
+		return nil, fault.New(fault.Invalid, "config.kms_missing", "there is no key service to open keys with; name the configuration of a server with --config")
 	}
 	k.Logger = slog.New(slog.DiscardHandler)
 	store, err := keystore.Open(ctx, k)
 	if err != nil {
-		return "", false, err
+		return nil, err
 	}
-	defer store.Close()
-	g := erasure.GateConfig{Exports: exports, Receipts: store.Erasures(), Keys: store, Clock: system.Clock{}, Interval: c.Erasure.GateInterval, Logger: k.Logger}
-	if c.KMS.Configured() && c.KMS.LocalDirectory == "" {
-		service, err := openKeyService(ctx, c.KMS, nil, nil)
-		if err != nil {
-			return "", false, err
+	a := &KeyStoreAudit{ErasureRegister: store.Erasures(), Rotation: store.Rotation(), store: store, erasures: c.Erasure}
+	if c.KMS.Configured() && (openKeys || c.KMS.LocalDirectory == "") {
+		if a.service, err = openKeyService(ctx, c.KMS, nil, auditLog(nil)); err != nil {
+			store.Close()
+			return nil, err
 		}
-		g.DataKeys = service.app
+		a.DataKeys = a.service.app
 	}
-	gate, err := erasure.NewGate(g)
-	if err != nil {
-		return "", false, err
-	}
-	finding, err = gate.Compare(ctx)
-	return finding, err == nil, err
-}
-
-// KeyStoreAudit reads what verification compares with the administrative logs.
-type KeyStoreAudit struct {
-	*keystore.ErasureRegister
-	*keystore.Rotation
-	store *keystore.Store
+	return a, nil
 }
 
 // SubjectKeys implements verify.KeyStore.
@@ -161,35 +158,36 @@ func (a *KeyStoreAudit) SubjectKeys(ctx context.Context, ids []ports.SubjectKeyI
 	return a.store.SubjectKeys(ctx, ids)
 }
 
-// OpenKeyStoreAudit connects to the key store for a verification. It returns nil if the
-// configuration does not name the eraser's address.
-func OpenKeyStoreAudit(ctx context.Context, c configs.Config) (*KeyStoreAudit, error) {
-	k := keyStoreConfig(c)
-	if k.EraserDSN == "" {
-		return nil, nil
+// CompareErased compares the receipts of a tenant's erasures, of all tenants for "", with the
+// register, and the keys that they name with the key store, from the beginning. compared is false
+// if the configuration does not name the export folder.
+func (a *KeyStoreAudit) CompareErased(ctx context.Context, tenantID string) (finding string, compared bool, err error) {
+	if a.erasures.ExportDirectory == "" {
+		return "", false, nil
 	}
-	k.Logger = slog.New(slog.DiscardHandler)
-	store, err := keystore.Open(ctx, k)
+	exports, err := exportdir.Open(a.erasures.ExportDirectory)
 	if err != nil {
-		return nil, err
+		return "", false, err
 	}
-	return &KeyStoreAudit{store.Erasures(), store.Rotation(), store}, nil
+	gate, err := erasure.NewGate(erasure.GateConfig{
+		Exports: exports, Receipts: a.ErasureRegister, Keys: a.store, DataKeys: a.DataKeys, Clock: system.Clock{}, Interval: a.erasures.GateInterval, Logger: slog.New(slog.DiscardHandler),
+	})
+	if err != nil {
+		return "", false, err
+	}
+	if tenantID == "" {
+		finding, err = gate.Compare(ctx)
+	} else {
+		finding, err = gate.CompareTenant(ctx, tenantID)
+	}
+	return finding, err == nil, err
 }
 
-// OpenDataKeys opens the key service for a verification that opens keys. The caller stops it.
-func OpenDataKeys(ctx context.Context, c configs.Config) (keys ports.DataKeys, stop func() error, err error) {
-	service, err := openKeyService(ctx, c.KMS, nil, auditLog(nil))
-	if err != nil {
-		return nil, nil, err
-	}
-	if service == nil {
-		return nil, nil, fault.New(fault.Invalid, "config.kms_missing", "there is no key service to open keys with; name the configuration of a server with --config")
-	}
-	return service.app, service.stop, nil
+// Close closes the connections and stops an embedded key server.
+func (a *KeyStoreAudit) Close() error {
+	a.store.Close()
+	return a.service.stop()
 }
-
-// Close closes the connections.
-func (a *KeyStoreAudit) Close() { a.store.Close() }
 
 // Close closes the connections and stops an embedded key server.
 func (k *Keyring) Close() error {

@@ -2,10 +2,8 @@ package wire
 
 import (
 	"context"
-	"log/slog"
-	"time"
+	"slices"
 
-	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/application/verify/jobs"
 	"github.com/erpbackbone/backbone/ports"
@@ -25,34 +23,20 @@ func (a *App) composeVerifications(ctx context.Context, clock ports.Clock, ids p
 	compareErased := func(context.Context, string) (string, bool, error) { return "", false, nil }
 	var dataKeys ports.DataKeys
 	if p := a.personal; p != nil {
-		always = append(always, verify.WithKeyStore(&KeyStoreAudit{p.Erasures, p.KEKs, p.store}))
-		dataKeys = p.Keyring.service.app
-		compareErased = func(ctx context.Context, tenantID string) (string, bool, error) {
-			finding, err := p.compareErased(ctx, tenantID, a.config.Erasure.GateInterval, clock)
-			return finding, err == nil, err
-		}
+		keys := &KeyStoreAudit{ErasureRegister: p.Erasures, Rotation: p.KEKs, DataKeys: p.Keyring.service.app, store: p.store, erasures: a.config.Erasure}
+		always = append(always, verify.WithKeyStore(keys))
+		dataKeys, compareErased = keys.DataKeys, keys.CompareErased
 	}
 	a.verifications = jobs.New(jobs.Config{
 		Log: a.administration, Events: a.Store.Events, Leases: a.Store.Leases, LogName: installation.LogName, Node: a.config.Node.ID, Clock: clock, IDs: ids, Logger: a.logger,
-		Check: func(ctx context.Context, tenantID, code string, progress verify.Progress, options ...verify.Option) ([]verify.EntityReport, error) {
-			return verify.Run(ctx, a.Store.Chains(), tenantID, []string{code}, progress, append(options, always...)...)
+		Check: func(ctx context.Context, tenantID string, codes []string, progress verify.Progress, take func(*verify.EntityReport) error, options ...verify.Option) error {
+			_, err := verify.Run(ctx, a.Store.Chains(), tenantID, codes, progress, slices.Concat(options, always, []verify.Option{verify.Each(take)})...)
+			return err
 		},
 		CompareErased: compareErased, DataKeys: dataKeys,
-		Registries: func(ctx context.Context, options ...verify.Option) ([]verify.RegistryReport, error) {
-			return verify.Registries(ctx, a.Store.Registry, options...)
+		Registries: func(ctx context.Context, tenantID string, options ...verify.Option) ([]verify.RegistryReport, error) {
+			return verify.Registries(ctx, a.Store.Registry, tenantID, options...)
 		},
 	})
 	return nil
-}
-
-// compareErased compares the receipts of a tenant's erasures with the key store from the beginning,
-// apart from the gate, which compares what is new of all tenants.
-func (p *personal) compareErased(ctx context.Context, tenantID string, interval time.Duration, clock ports.Clock) (finding string, err error) {
-	gate, err := erasure.NewGate(erasure.GateConfig{
-		Exports: p.Exports, Receipts: p.Erasures, Keys: p.store, DataKeys: p.Keyring.service.app, Clock: clock, Interval: interval, Logger: slog.New(slog.DiscardHandler),
-	})
-	if err != nil {
-		return "", err
-	}
-	return gate.CompareTenant(ctx, tenantID)
 }

@@ -233,8 +233,8 @@ func (i *installation) findings() (kinds []verify.FindingKind) {
 	store, err := wire.OpenReader(i.t.Context(), i.reader) // as `backbone verify` does, with nothing in memory
 	require.NoError(i.t, err)
 	defer store.Close()
-	reports, err := verify.Run(i.t.Context(), store.Chains(), "", nil, nil, verify.WithKeyStore(i.keys), verify.OpenKeys(i.dataKeys))
-	registries, registryErr := verify.Registries(i.t.Context(), store.Registry)
+	reports, err := verify.Run(i.t.Context(), store.Chains(), "", nil, nil, verify.WithKeyStore(i.keys), verify.OpenKeys(i.keys.DataKeys))
+	registries, registryErr := verify.Registries(i.t.Context(), store.Registry, "")
 	require.NoError(i.t, registryErr)
 	add := func(l verify.FindingList) {
 		for _, f := range l.Findings {
@@ -259,7 +259,7 @@ func (i *installation) findings() (kinds []verify.FindingKind) {
 // verify` does. An error says that they could not be compared, which it reports too.
 func (i *installation) receiptsDiffer() bool {
 	i.t.Helper()
-	finding, _, err := wire.CompareErased(i.t.Context(), i.config)
+	finding, _, err := i.keys.CompareErased(i.t.Context(), "")
 	return err != nil || finding != ""
 }
 

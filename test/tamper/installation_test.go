@@ -48,12 +48,10 @@ type installation struct {
 	tokens  map[string]string // by role
 	super   *pgx.Conn         // triggers do not fire for it
 	reader  string            // the database as backbone_reader
-	config  configs.Config
 	keys    *wire.KeyStoreAudit
 
 	snapshotID any    // of the client's snapshot
 	restored   string // what was restored from the snapshot of a projection
-	dataKeys   ports.DataKeys
 }
 
 // emptyDatabase is a migrated database.
@@ -115,13 +113,10 @@ func install(t *testing.T) *installation {
 		<-ran
 		require.NoError(t, server.Close())
 	})
-	keys, err := wire.OpenKeyStoreAudit(t.Context(), config)
+	keys, err := wire.OpenKeyStoreAudit(t.Context(), config, true)
 	require.NoError(t, err)
-	t.Cleanup(keys.Close)
-	dataKeys, stopKeys, err := wire.OpenDataKeys(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, stopKeys()) })
-	i := &installation{t: t, config: config, keys: keys, dataKeys: dataKeys, server: server, address: "http://" + listener.Addr().String(), tokens: map[string]string{}, super: connect(t, dsn), reader: as(t, "backbone_reader", dsn).Reveal()}
+	t.Cleanup(func() { require.NoError(t, keys.Close()) })
+	i := &installation{t: t, keys: keys, server: server, address: "http://" + listener.Addr().String(), tokens: map[string]string{}, super: connect(t, dsn), reader: as(t, "backbone_reader", dsn).Reveal()}
 	for _, role := range []string{"auditor", "admin", "operator", "compliance", "compliance_approver", "vendor_admin", "module"} {
 		caller := ports.Principal{TenantID: tenant, PersonID: "person-" + role, PrincipalID: "person-" + role, ActorType: event.Human, RoleLabel: role, Roles: []string{role}}
 		if role == "module" {

@@ -169,7 +169,7 @@ func TestMigrate_TypesOfTenants(t *testing.T) {
 		migrate(t, dsn, "00023_registry_tenants", `ALTER TABLE backbone.event_type_history DROP CONSTRAINT event_type_history_action_check;
 			ALTER TABLE backbone.event_type_history ADD CONSTRAINT event_type_history_action_check CHECK (action <> '')`)
 
-		exported, err := verify.Registries(t.Context(), s.Registry)
+		exported, err := verify.Registries(t.Context(), s.Registry, "")
 		require.NoError(t, err)
 		heads := verify.Against(verify.HeadsOf(pgtest.LogName, time.Now(), nil, exported))
 		migrate(t, dsn, "00031_event_type_log")
@@ -216,7 +216,7 @@ func TestMigrate_TypesOfTenants(t *testing.T) {
 			_, err = types.ChangeEventType(t.Context(), change)
 			require.NoError(t, err)
 		}
-		reports, err := verify.Registries(t.Context(), s.Registry, heads)
+		reports, err := verify.Registries(t.Context(), s.Registry, "", heads)
 		require.NoError(t, err)
 		for _, r := range reports {
 			require.True(t, r.Sound(), "%s: %s: %v", name, r.Tenant, r.Findings)
@@ -303,7 +303,7 @@ func TestEventTypes_FormerRegistryTampered(t *testing.T) {
 		} else {
 			require.Equal(t, "event_type.record_broken", fault.CodeOf(err), attack)
 		}
-		reports, err := verify.Registries(t.Context(), s.Registry)
+		reports, err := verify.Registries(t.Context(), s.Registry, "")
 		require.NoError(t, err)
 		require.True(t, slices.ContainsFunc(reports, func(r verify.RegistryReport) bool { return !r.Sound() }), attack)
 		if strings.Contains(attack, "DELETE FROM backbone.event_type_history") {
@@ -331,7 +331,7 @@ func TestVerify_FindsTamperedRegistry(t *testing.T) {
 		formerRegistry(t, dsn)
 		reader := pgtest.Open(t, dsn, func(c *postgres.Config) { c.DSN = pgtest.As("backbone_reader", dsn) })
 		findings := func() (all []verify.Finding) {
-			reports, err := verify.Registries(t.Context(), reader.Registry)
+			reports, err := verify.Registries(t.Context(), reader.Registry, "")
 			require.NoError(t, err)
 			for _, r := range reports {
 				all = append(all, r.Findings...)

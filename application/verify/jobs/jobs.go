@@ -79,10 +79,11 @@ type Config struct {
 	Log    Log
 	Events Reader
 	Leases ports.Leases
-	// Check verifies one log of a tenant, given by the code of its legal entity.
-	Check func(ctx context.Context, tenantID, code string, progress verify.Progress, options ...verify.Option) ([]verify.EntityReport, error)
-	// Registries verifies all registries of event types.
-	Registries func(ctx context.Context, options ...verify.Option) ([]verify.RegistryReport, error)
+	// Check verifies logs of a tenant, given by the codes of their legal entities, and calls take with
+	// the report of each.
+	Check func(ctx context.Context, tenantID string, codes []string, progress verify.Progress, take func(*verify.EntityReport) error, options ...verify.Option) error
+	// Registries verifies the shared registry of event types and the tenant's.
+	Registries func(ctx context.Context, tenantID string, options ...verify.Option) ([]verify.RegistryReport, error)
 	// CompareErased compares the receipts of a tenant's erasures with the key store, and returns what is
 	// wrong; compared is false where there are none.
 	CompareErased func(ctx context.Context, tenantID string) (finding string, compared bool, err error)
@@ -102,7 +103,7 @@ type Service struct {
 
 	mu      sync.Mutex
 	current *job           // nil: none runs here
-	running sync.WaitGroup // the current job
+	running sync.WaitGroup // the current job, from before its start is recorded
 }
 
 // New makes a Service. Close ends its run.
@@ -114,7 +115,9 @@ func New(c Config) *Service {
 
 // Close interrupts the run of this node and waits until that is recorded.
 func (s *Service) Close() {
+	s.mu.Lock()
 	s.cancel()
+	s.mu.Unlock()
 	s.running.Wait()
 }
 
@@ -145,10 +148,14 @@ type Request struct {
 //
 // Faults: verification.running (Conflict) if the tenant has a run; verification.busy (Unavailable)
 // if this node has one; verification.too_many (TooMany) after maxPerHour; verification.heads_foreign
-// (Invalid) for heads of other tenants only; verification.keys_missing (FailedPrecondition).
+// (Invalid) for heads of other tenants only; verification.keys_missing (FailedPrecondition);
+// legal_entity.not_found (NotFound) for a request without a log.
 func (s *Service) Start(ctx context.Context, tenantID string, by event.Actor, r Request) (Run, error) {
 	if r.OpenKeys && s.DataKeys == nil {
 		return Run{}, fault.New(fault.FailedPrecondition, "verification.keys_missing", "this node has no key service, so it cannot open keys; verify without open_keys").WithField("/open_keys")
+	}
+	if len(r.Logs) == 0 { // verify.Run would take no code for all
+		return Run{}, fault.New(fault.NotFound, "legal_entity.not_found", "there is no legal entity that you may see, so there is nothing to verify; GET /api/admin/legal-entities lists them")
 	}
 	j := &job{service: s, tenantID: tenantID, id: s.IDs.NewID(s.Clock.Now()), version: 1, whole: r.WholeTenant, openKeys: r.OpenKeys}
 	for _, le := range r.Logs {
@@ -169,9 +176,7 @@ func (s *Service) Start(ctx context.Context, tenantID string, by event.Actor, r 
 		s.free()
 		return Run{}, err
 	}
-	s.running.Add(1)
 	go func() {
-		defer s.running.Done()
 		defer s.free()
 		j.run()
 	}()
@@ -199,6 +204,7 @@ func (s *Service) reserve(j *job) error {
 		return alreadyRunning()
 	}
 	s.current = j
+	s.running.Add(1) // under the lock, so that Close waits for a start that it does not prevent
 	j.ctx, j.stop = context.WithCancel(s.ctx)
 	return nil
 }
@@ -208,6 +214,7 @@ func (s *Service) free() {
 	defer s.mu.Unlock()
 	s.current.stop()
 	s.current = nil
+	s.running.Done()
 }
 
 func alreadyRunning() error {

@@ -54,17 +54,24 @@ func (f *fixture) node(t *testing.T, name string) *jobs.Service {
 	t.Helper()
 	s := jobs.New(jobs.Config{
 		Log: f.log, Events: f.store.Events, Leases: f.store.Leases, LogName: logName, Node: name, Clock: system.Clock{}, IDs: system.NewIDs(), Logger: slog.New(slog.DiscardHandler),
-		Check: func(ctx context.Context, _, code string, progress verify.Progress, _ ...verify.Option) ([]verify.EntityReport, error) {
-			progress(code, 5, 10)
-			select {
-			case check := <-f.checks:
-				if check == nil {
-					return []verify.EntityReport{report(code)}, fault.New(fault.Unavailable, "store.unavailable", "the database is away; try again")
+		Check: func(ctx context.Context, _ string, codes []string, progress verify.Progress, take func(*verify.EntityReport) error, _ ...verify.Option) error {
+			for _, code := range codes {
+				progress(code, 5, 10)
+				select {
+				case check := <-f.checks:
+					checked := report(code)
+					if check == nil {
+						return errors.Join(take(&checked), fault.New(fault.Unavailable, "store.unavailable", "the database is away; try again"))
+					}
+					checked = check(code)
+					if err := take(&checked); err != nil {
+						return err
+					}
+				case <-ctx.Done():
+					return ctx.Err()
 				}
-				return []verify.EntityReport{check(code)}, nil
-			case <-ctx.Done():
-				return nil, ctx.Err()
 			}
+			return nil
 		},
 		CompareErased: func(_ context.Context, tenantID string) (string, bool, error) {
 			if f.erased == nil || tenantID != "acme" {
@@ -73,8 +80,8 @@ func (f *fixture) node(t *testing.T, name string) *jobs.Service {
 			return f.erased()
 		},
 		DataKeys: f.keys,
-		Registries: func(context.Context, ...verify.Option) ([]verify.RegistryReport, error) {
-			return []verify.RegistryReport{{Changes: 3, Head: 3, Checksum: strings.Repeat("a", 64)}, {Tenant: "acme", Changes: 1, Head: 1, Checksum: strings.Repeat("b", 64)}, {Tenant: "other"}}, nil
+		Registries: func(_ context.Context, tenantID string, _ ...verify.Option) ([]verify.RegistryReport, error) {
+			return []verify.RegistryReport{{Changes: 3, Head: 3, Checksum: strings.Repeat("a", 64)}, {Tenant: tenantID, Changes: 1, Head: 1, Checksum: strings.Repeat("b", 64)}}, nil
 		},
 	})
 	t.Cleanup(s.Close)
@@ -143,7 +150,7 @@ func TestService_RecordsARun(t *testing.T) {
 		ended := end(t, there, started.ID)
 		require.Equal(t, jobs.Sound, ended.State)
 		require.Len(t, ended.Checked, 2)
-		require.Len(t, ended.EventTypes, 2, "not those of another tenant")
+		require.Equal(t, []string{"", "acme"}, []string{ended.EventTypes[0].Tenant, ended.EventTypes[1].Tenant})
 		require.Zero(t, ended.Findings)
 		heads := there.Heads("acme", ended)
 		require.Equal(t, logName, heads.LogName)
@@ -361,6 +368,63 @@ func TestService_StartThatFailsFreesTheNode(t *testing.T) {
 		s.Leases = leases
 		_, err = s.Start(t.Context(), "acme", auditor, logs("USMF"))
 		require.NoError(t, err)
+	})
+}
+
+func TestService_NoLegalEntity(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		_, err := newFixture(t).node(t, "here").Start(t.Context(), "acme", auditor, jobs.Request{})
+		require.Equal(t, "legal_entity.not_found", fault.CodeOf(err))
+	})
+}
+
+// slowLeases gives a lease when the test lets it.
+type slowLeases struct {
+	ports.Leases
+	give chan struct{}
+}
+
+func (l slowLeases) Hold(ctx context.Context, holder string, ttl time.Duration, of []ports.LeaseResource) ([]ports.Lease, error) {
+	<-l.give
+	return l.Leases.Hold(ctx, holder, ttl, of)
+}
+
+// TestService_CloseWaitsForAStart closes a node whose run is about to be recorded: the connections
+// close after Close.
+func TestService_CloseWaitsForAStart(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		s := f.node(t, "here")
+		give := make(chan struct{})
+		s.Leases = slowLeases{s.Leases, give}
+		started := make(chan jobs.Run, 1)
+		go func() {
+			r, err := s.Start(context.Background(), "acme", auditor, logs("USMF"))
+			if err == nil {
+				started <- r
+			}
+			close(started)
+		}()
+		synctest.Wait()
+		closed := make(chan struct{})
+		go func() {
+			defer close(closed)
+			s.Close()
+		}()
+		synctest.Wait()
+		select {
+		case <-closed:
+			require.Fail(t, "closed before the end of the run is recorded")
+		default:
+		}
+		close(give)
+		<-closed
+		ended, err := f.node(t, "there").Get(t.Context(), "acme", (<-started).ID)
+		require.NoError(t, err)
+		require.Equal(t, jobs.Interrupted, ended.State)
+		require.False(t, ended.EndedAt.IsZero(), "recorded")
 	})
 }
 

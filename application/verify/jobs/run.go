@@ -2,7 +2,6 @@ package jobs
 
 import (
 	"context"
-	"errors"
 	"slices"
 	"strings"
 	"sync"
@@ -153,19 +152,7 @@ func (j *job) checkLogs(options []verify.Option) error {
 			}
 		}
 	}
-	for _, code := range codes {
-		j.report(code, 0)
-		reports, err := j.service.Check(j.ctx, j.tenantID, code, func(code string, done, _ uint64) { j.report(code, done) }, options...)
-		for i := range reports {
-			if failed := j.recordLog(&reports[i]); failed != nil {
-				return errors.Join(failed, err)
-			}
-		}
-		if err != nil {
-			return err
-		}
-	}
-	return nil
+	return j.service.Check(j.ctx, j.tenantID, codes, func(code string, done, _ uint64) { j.report(code, done) }, j.recordLog, options...)
 }
 
 func (j *job) recordLog(r *verify.EntityReport) error {
@@ -185,13 +172,10 @@ func (j *job) recordLog(r *verify.EntityReport) error {
 }
 
 func (j *job) checkEventTypes(options []verify.Option) ([]RegistryData, error) {
-	reports, err := j.service.Registries(j.ctx, options...)
+	reports, err := j.service.Registries(j.ctx, j.tenantID, options...)
 	out := []RegistryData{}
 	for i := range reports {
 		r := &reports[i]
-		if r.Tenant != "" && r.Tenant != j.tenantID {
-			continue
-		}
 		j.found(&r.FindingList)
 		out = append(out, RegistryData{
 			Tenant: r.Tenant, Changes: r.Changes, Head: r.Head, Checksum: r.Checksum, Findings: findings(r.Findings), Suppressed: r.Suppressed,
