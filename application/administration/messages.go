@@ -123,24 +123,24 @@ func (l *Log) eachNewest(ctx context.Context, tenantID string, stream event.Stre
 	if err != nil {
 		return err
 	}
-	status, err := l.streams.StreamStatus(ctx, log.Partition, stream)
-	if err != nil || status.State == event.StreamAbsent {
-		return err
-	}
-	for last := status.Version; last > 0; {
-		first := max(last, newestEvents) - newestEvents + 1
-		events, err := l.streams.EventsOfStream(ctx, log.Partition, stream, first, int(last-first)+1)
+	for q := (ports.StreamQuery{Partition: log.Partition, Stream: stream, Direction: ports.Backward, Limit: newestEvents}); ; {
+		events, _, err := l.streams.ReadStream(ctx, q)
+		if err == nil {
+			err = checkPayloads(tenantID, events)
+		}
 		if err != nil {
 			return err
 		}
-		for i := range slices.Backward(events) {
+		for i := range events {
 			if more, err := f(&events[i]); err != nil || !more {
 				return err
 			}
 		}
-		last = first - 1
+		if n := len(events); n < newestEvents || events[n-1].StreamVersion == 1 {
+			return nil
+		}
+		q.From = events[len(events)-1].StreamVersion - 1
 	}
-	return nil
 }
 
 // formerMessages has the digest of the decisions that an earlier release stored.

@@ -220,14 +220,6 @@ func decode(e *event.Recorded, to any) error {
 	return json.Unmarshal(data, to)
 }
 
-// expectVersion expects a stream as it was read; 0: there was none.
-func expectVersion(v event.Version) concurrency.Expected {
-	if v == 0 {
-		return concurrency.NoStream()
-	}
-	return concurrency.Exactly(v)
-}
-
 func registerWebhooks(r *module.Registrar) {
 	const host = `{"host":"hooks.example.org","reason":"The receiver of the vendor portal."}`
 	r.EventType(builtin(WebhookHostAllowed, "The webhooks of the tenant may send to this host.", webhookHostSchema, host))

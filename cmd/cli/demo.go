@@ -63,7 +63,7 @@ func demoEntities(ctx context.Context, app *wire.App) ([]ports.LegalEntity, erro
 	for _, e := range demo.Entities {
 		le, exists := have[e.Code]
 		if !exists {
-			le, err = app.Tenancy.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: demo.Tenant, Code: e.Code, Name: e.Name, TimeZone: e.TimeZone})
+			le, err = app.Tenancy.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: demo.Tenant, Code: e.Code, Name: e.Name, TimeZone: e.TimeZone}, event.Actor{})
 			if err != nil {
 				return nil, err
 			}

@@ -125,20 +125,8 @@ func (w administrationWriter) Write(ctx context.Context, b administration.Write)
 	return err
 }
 
-// recordedEntities records every legal entity that is created, and requests keys for its
-// tenant, which may be new.
-type recordedEntities struct {
-	legalEntities
-	log     *administration.Log
-	prepare func()
-}
-
-// CreateLegalEntity implements ports.LegalEntities.
-func (r recordedEntities) CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (ports.LegalEntity, error) {
-	le, err := r.legalEntities.CreateLegalEntity(ctx, le)
-	if err != nil {
-		return le, err
-	}
-	r.prepare()
-	return le, r.log.LegalEntityCreated(ctx, le)
+// legalEntityCreated records a legal entity, and requests keys for its tenant, which may be new.
+func (a *App) legalEntityCreated(ctx context.Context, le ports.LegalEntity, by event.Actor) error {
+	a.prepareNewTenant()
+	return a.administration.LegalEntityCreated(ctx, le, by)
 }
