@@ -172,7 +172,7 @@ func registerMessages(r *module.Registrar) {
 		r.EventType(builtin(t.name, t.description, messagesSchema, example))
 	}
 	r.EventType(builtin(MessageFormer, "The decisions about messages that an earlier release stored, by their number and digest.", formerSchema,
-		`{"decisions":17,"sha256":"63b29bc1f982232bc81692856ecc49919aefc76c68398a1b2e1a29072ac4415d"}`))
+		`{"decisions":17,"sha256":"`+exampleHash+`"}`))
 }
 
 const messagesSchema = `{

@@ -225,7 +225,7 @@ func registerWebhooks(r *module.Registrar) {
 	r.EventType(builtin(WebhookHostAllowed, "The webhooks of the tenant may send to this host.", webhookHostSchema, host))
 	r.EventType(builtin(WebhookHostRemoved, "The webhooks of the tenant send to this host no more.", webhookHostSchema, host))
 	const endpoint = `{"subscription_uid":"01M7YGST5B2MDDN003W0A63V58","subscription_id":"machine-hook","origin":"https://hooks.example.org","secret_number":1,` +
-		`"secret_sha256":"63b29bc1f982232bc81692856ecc49919aefc76c68398a1b2e1a29072ac4415d","revision":1,"endpoint_sha256":"123cf7f2916be9c7bb1af0da600e90662cf4758e52b2243bf6d006753955487c"}`
+		`"secret_sha256":"` + exampleHash + `","revision":1,"endpoint_sha256":"123cf7f2916be9c7bb1af0da600e90662cf4758e52b2243bf6d006753955487c"}`
 	r.EventType(builtin(WebhookCreated, "A subscription was given an endpoint. The digest covers its whole row.", webhookSchema, endpoint))
 	r.EventType(builtin(WebhookChanged, "The address, headers, disclosure, secret or state of an endpoint changed.", webhookSchema, endpoint))
 	r.EventType(builtin(WebhookDeleted, "An endpoint was deleted. Nothing is sent to it any more.", webhookSchema,
