@@ -230,5 +230,5 @@ func rolesOf(ctx context.Context) []string {
 
 func callerOf(ctx context.Context) pipeline.Caller {
 	p := callOf(ctx).principal
-	return pipeline.Caller{Principal: p, Actor: tenancy.Actor(p)}
+	return pipeline.Caller{Principal: p, Actor: p.Actor()}
 }

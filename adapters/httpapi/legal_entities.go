@@ -5,7 +5,6 @@ import (
 	"net/http"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
-	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -18,7 +17,7 @@ var legalEntityHandlers = handlers{
 // createLegalEntity answers POST /api/admin/legal-entities.
 func (s *Server) createLegalEntity(ctx context.Context, r *request, body *api.LegalEntityRequest) (any, error) {
 	principal := callOf(ctx).principal
-	le, err := s.config.Access.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: principal.TenantID, Code: body.Code, Name: body.Name, TimeZone: body.TimeZone}, tenancy.Actor(principal))
+	le, err := s.config.Access.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: principal.TenantID, Code: body.Code, Name: body.Name, TimeZone: body.TimeZone}, principal.Actor())
 	if fault.CodeOf(err) == "legal_entity.duplicate" && r.idempotencyKey() != "" {
 		have, findErr := s.config.Access.LegalEntity(ctx, principal.TenantID, body.Code)
 		if findErr == nil && (have.Name == body.Name || body.Name == "") && (have.TimeZone == body.TimeZone || body.TimeZone == "") {

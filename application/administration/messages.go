@@ -59,7 +59,7 @@ func (s *Subscriptions) DecideMessages(ctx context.Context, d ports.MessageDecis
 		}
 		drafts = append(drafts, draft(messageActions[d.Action], stream, data))
 	}
-	return s.log.Record(ctx, d.Subscription.TenantID, s.actor(d.By), concurrency.StreamExpectation{Stream: stream, Expected: concurrency.Any()}, drafts...)
+	return s.log.Record(ctx, d.Subscription.TenantID, d.By.Actor(), concurrency.StreamExpectation{Stream: stream, Expected: concurrency.Any()}, drafts...)
 }
 
 // MessageDecisions implements ports.SubscriptionDecisions.

@@ -8,7 +8,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/application/administration"
-	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
@@ -21,7 +20,7 @@ func TestMessageDecisions_ReadsTheNewest(t *testing.T) {
 	f, read := newFixture(t), 0
 	f.streams.tamper = func(*event.Recorded) { read++ }
 	log, _ := f.node()
-	decisions := administration.NewSubscriptions(log, tenancy.Actor)
+	decisions := administration.NewSubscriptions(log)
 	partitions := []event.PartitionID{11, 12, 13}
 	var want []string // by partition and sequence, the oldest first
 	decide := func(p event.PartitionID, first, messages int) {

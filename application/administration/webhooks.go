@@ -32,16 +32,13 @@ const (
 
 // Webhooks records where the webhooks of a tenant may send and what was decided about their
 // endpoints. There is no table of allowed hosts: what no event allows is not allowed.
-type Webhooks struct {
-	log   *Log
-	actor func(ports.Principal) event.Actor
-}
+type Webhooks struct{ log *Log }
 
 var _ ports.WebhookDecisions = (*Webhooks)(nil)
 
-// NewWebhooks makes the decisions about webhooks; actor names a principal in events.
-func NewWebhooks(log *Log, actor func(ports.Principal) event.Actor) *Webhooks {
-	return &Webhooks{log: log, actor: actor}
+// NewWebhooks makes the decisions about webhooks.
+func NewWebhooks(log *Log) *Webhooks {
+	return &Webhooks{log: log}
 }
 
 // hostData is the data of WebhookHostAllowed and WebhookHostRemoved.
@@ -123,7 +120,7 @@ func (w *Webhooks) DecideHost(ctx context.Context, tenantID, host string, allowe
 			eventType = WebhookHostAllowed
 		}
 		expected := concurrency.StreamExpectation{Stream: hostStreamOf(host), Expected: expectVersion(e.StreamVersion)}
-		err = w.log.Record(ctx, tenantID, w.actor(by), expected, draft(eventType, hostStreamOf(host), hostData{Host: host, Reason: reason}))
+		err = w.log.Record(ctx, tenantID, by.Actor(), expected, draft(eventType, hostStreamOf(host), hostData{Host: host, Reason: reason}))
 		if fault.CodeOf(err) != concurrency.CodeWrongExpectedVersion || try == saveTries {
 			return err
 		}
@@ -161,7 +158,7 @@ func (w *Webhooks) DecideEndpoint(ctx context.Context, d ports.WebhookDecision) 
 		eventType = WebhookCreated
 	}
 	if d.By.PersonID != "" {
-		actor = w.actor(d.By)
+		actor = d.By.Actor()
 	}
 	stream := webhookStreamOf(d.Endpoint.Subscription)
 	err := w.log.Record(ctx, d.Endpoint.TenantID, actor, concurrency.StreamExpectation{Stream: stream, Expected: expectVersion(d.Before.Version)},

@@ -159,19 +159,6 @@ func (s *Service) recordExpiry(ctx context.Context, hash event.Hash, p ports.Pri
 	}
 }
 
-// Actor is how a principal appears on events: by the person's pseudonymous id and
-// a role label, never by name.
-//
-// A service acts for its responsible person, who therefore counts as having done what it
-// does wherever two persons are needed.
-func Actor(p ports.Principal) event.Actor {
-	a := event.Actor{Type: p.ActorType, ID: p.PersonID, Name: p.RoleLabel, Details: event.ActorDetails{SessionID: p.PrincipalID, TrustLevel: string(p.Binding.TrustLevel)}}
-	if responsible := p.Binding.ResponsiblePerson; responsible != "" {
-		a.Details.OnBehalfOf = &event.Delegate{Type: string(event.Human), ID: responsible}
-	}
-	return a
-}
-
 func nonNil(s []string) []string {
 	if s == nil {
 		return []string{}

@@ -241,11 +241,11 @@ func TestAuthenticate_ReportsBrokenDirectory(t *testing.T) {
 
 func TestActor(t *testing.T) {
 	t.Parallel()
-	a := tenancy.Actor(ports.Principal{PersonID: "p-1", PrincipalID: "p-1-login", ActorType: event.Human, RoleLabel: "clerk"})
+	a := ports.Principal{PersonID: "p-1", PrincipalID: "p-1-login", ActorType: event.Human, RoleLabel: "clerk"}.Actor()
 	require.Equal(t, event.Actor{Type: event.Human, ID: "p-1", Name: "clerk", Details: event.ActorDetails{SessionID: "p-1-login"}}, a)
-	a = tenancy.Actor(ports.Principal{
+	a = ports.Principal{
 		PersonID: "s-1", PrincipalID: "s-1-1", ActorType: event.System, RoleLabel: "importer", Binding: ports.Binding{ResponsiblePerson: "p-1", TrustLevel: ports.TrustChecked},
-	})
+	}.Actor()
 	require.Equal(t, event.ActorDetails{SessionID: "s-1-1", TrustLevel: "checked", OnBehalfOf: &event.Delegate{Type: "human", ID: "p-1"}}, a.Details)
 }
 

@@ -15,7 +15,6 @@ import (
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/subscriptions"
-	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -90,7 +89,7 @@ func (a *App) actorOf(ctx context.Context, tenantID, personID string) (event.Act
 	if err != nil && fault.KindOf(err) == fault.NotFound {
 		return event.Actor{Type: event.Human, ID: personID, Name: "operator"}, nil
 	}
-	actor := tenancy.Actor(p)
+	actor := p.Actor()
 	actor.Details.SessionID = "" // the person may have several logins
 	return actor, err
 }

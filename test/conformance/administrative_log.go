@@ -13,7 +13,6 @@ import (
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/registry"
-	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/typestest"
@@ -58,12 +57,12 @@ func (l *AdministrativeLog) Node(adoptions ...administration.Adoption) *administ
 
 // Webhooks are the decisions about webhooks.
 func (l *AdministrativeLog) Webhooks() *administration.Webhooks {
-	return administration.NewWebhooks(l.Log, tenancy.Actor)
+	return administration.NewWebhooks(l.Log)
 }
 
 // Subscriptions are the decisions about subscriptions.
 func (l *AdministrativeLog) Subscriptions() *administration.Subscriptions {
-	return administration.NewSubscriptions(l.Log, tenancy.Actor)
+	return administration.NewSubscriptions(l.Log)
 }
 
 // Projections are the decisions about custom projections.
