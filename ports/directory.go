@@ -116,6 +116,17 @@ func TrustLevels() []TrustLevel { return []TrustLevel{TrustUnchecked, TrustCheck
 // IsService reports whether the principal is no person.
 func (p Principal) IsService() bool { return p.ActorType != event.Human }
 
+// Actor is how events show the principal: by the person's pseudonymous id and a role label,
+// never by name. A service acts for its responsible person, who therefore counts as having done
+// what it does wherever two persons are needed.
+func (p Principal) Actor() event.Actor {
+	a := event.Actor{Type: p.ActorType, ID: p.PersonID, Name: p.RoleLabel, Details: event.ActorDetails{SessionID: p.PrincipalID, TrustLevel: string(p.Binding.TrustLevel)}}
+	if responsible := p.Binding.ResponsiblePerson; responsible != "" {
+		a.Details.OnBehalfOf = &event.Delegate{Type: string(event.Human), ID: responsible}
+	}
+	return a
+}
+
 // Expired reports whether the login is over.
 func (p Principal) Expired(now time.Time) bool {
 	return !p.ExpiresAt.IsZero() && !now.Before(p.ExpiresAt)

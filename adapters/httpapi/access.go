@@ -26,7 +26,7 @@ type Access interface {
 	Authorize(ctx context.Context, p ports.Principal, a tenancy.Action) error
 	LegalEntity(ctx context.Context, tenantID, code string) (ports.LegalEntity, error)
 	LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error)
-	CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (ports.LegalEntity, error)
+	CreateLegalEntity(ctx context.Context, le ports.LegalEntity, by event.Actor) (ports.LegalEntity, error)
 	// Sight returns which event types the principal sees.
 	Sight(ctx context.Context, p ports.Principal) (module.Sight, error)
 	// Admit enrolls a principal on behalf of an administrator and returns its new token.
@@ -230,5 +230,5 @@ func rolesOf(ctx context.Context) []string {
 
 func callerOf(ctx context.Context) pipeline.Caller {
 	p := callOf(ctx).principal
-	return pipeline.Caller{Principal: p, Actor: tenancy.Actor(p)}
+	return pipeline.Caller{Principal: p, Actor: p.Actor()}
 }

@@ -12,6 +12,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/client"
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
@@ -312,6 +313,12 @@ func TestRegistryAndLegalEntities(t *testing.T) {
 
 	made := h.do(t, testRequest{method: "POST", path: "/api/admin/legal-entities", token: "admin", body: `{"code":"FRMF","name":"France","time_zone":"Europe/Paris"}`})
 	require.Equal(t, http.StatusCreated, made.status, string(made.body))
+	logs, err := h.store.Directory.AdministrativeLogs(t.Context(), "demo")
+	require.NoError(t, err)
+	recorded, err := h.store.Events.EventsOfStream(t.Context(), logs[0].Partition, event.StreamID{Type: "backbone.legal_entity", ID: "FRMF"}, 1, 10)
+	require.NoError(t, err)
+	require.Len(t, recorded, 1)
+	require.Equal(t, "p-admin", recorded[0].ActorID)
 	twice := h.do(t, testRequest{method: "POST", path: "/api/admin/legal-entities", token: "admin", body: `{"code":"FRMF"}`})
 	require.Equal(t, http.StatusConflict, twice.status)
 	require.Len(t, h.do(t, testRequest{method: "GET", path: "/api/admin/legal-entities", token: "auditor"}).json(t)["legal_entities"], 3)

@@ -56,7 +56,7 @@ func (s *Server) appendBatch(ctx context.Context, r *request, batch *api.AppendR
 	}
 	principal := callOf(ctx).principal
 	req := appending.Request{
-		LegalEntity: le, Actor: tenancy.Actor(principal), PersonID: principal.PersonID, IdempotencyKey: r.idempotencyKey(),
+		LegalEntity: le, Actor: principal.Actor(), PersonID: principal.PersonID, IdempotencyKey: r.idempotencyKey(),
 		Roles: rolesOf(ctx), AllowUnknownCause: batch.AllowUnknownCause,
 		Drafts: make([]event.Draft, len(batch.Events)),
 	}

@@ -30,7 +30,7 @@ func TestCustomProjections(t *testing.T) {
 	h := startAPI(t, func(c *httpapi.Config) {
 		who, ok := c.Access.(*tenancy.Service)
 		require.True(t, ok)
-		_, err := who.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "rival", Code: "USMF"})
+		_, err := who.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "rival", Code: "USMF"}, event.Actor{})
 		require.NoError(t, err)
 		rival, err = who.Enroll(t.Context(), ports.Principal{
 			TenantID: "rival", PersonID: "r-1", PrincipalID: "r-1", ActorType: event.Human, RoleLabel: "admin", Roles: []string{"admin", "operator", "controller"},

@@ -39,7 +39,7 @@ func (s *Server) registerEventType(ctx context.Context, r *request, body *api.Ev
 	if err != nil {
 		return nil, err
 	}
-	stored, err := s.config.Types.Register(ctx, reg, tenancy.Actor(principal), proof)
+	stored, err := s.config.Types.Register(ctx, reg, principal.Actor(), proof)
 	if code := fault.CodeOf(err); (code == "event_type.duplicate" || code == "event_type.proposal_open") && r.idempotencyKey() != "" {
 		return s.answerRepeatedRegistration(ctx, reg, err)
 	}
@@ -295,7 +295,7 @@ func (s *Server) changeEventType(
 	}
 	principal := callOf(ctx).principal
 	versions, err := change(ctx, registry.Decision{
-		TenantID: principal.TenantID, Type: r.path("type"), SchemaVersion: version, By: tenancy.Actor(principal), Reason: body.Reason,
+		TenantID: principal.TenantID, Type: r.path("type"), SchemaVersion: version, By: principal.Actor(), Reason: body.Reason,
 	})
 	return api.EventTypeVersions{Type: r.path("type"), Versions: convert(versions, eventTypeAnswer)}, err
 }

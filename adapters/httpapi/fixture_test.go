@@ -259,7 +259,7 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 	h.principals = administration.NewPrincipals(log, h.store.Audit, h.store.Events)
 	eventTypes.SetLog(log, h.store.Audit, h.store.Events, catalog.EventTypes)
 	who := tenancy.New(tenancy.Config{
-		LegalEntities: h.store.Directory, Principals: h.principals, Policies: engine, Owner: catalog.Owner, TypeOwners: typeOwners(types), Roles: catalog.RoleNames(), Clock: clock, IDs: ids,
+		LegalEntities: h.store.Directory, LegalEntityCreated: log.LegalEntityCreated, Principals: h.principals, Policies: engine, Owner: catalog.Owner, TypeOwners: typeOwners(types), Roles: catalog.RoleNames(), Clock: clock, IDs: ids,
 	})
 	reads := query.New(query.Config{Log: h.store.Events, Directory: who, Cursors: query.NewCursorSealer([]byte("key")), Clock: clock})
 	models, sources := catalog.ReadModels(), map[string]ports.ReadModelSource{}
@@ -269,7 +269,7 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 	reports, err := query.NewReports(reads, models, sources, headPosition{h.store}, time.Second)
 	require.NoError(t, err)
 	for _, code := range []string{"DEMF", "USMF"} {
-		_, err := who.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "demo", Code: code})
+		_, err := who.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "demo", Code: code}, event.Actor{})
 		require.NoError(t, err)
 	}
 	for _, role := range []string{"ap_clerk", "controller", "auditor", "admin", "operator", "compliance", "compliance_approver", "module"} {

@@ -16,11 +16,10 @@ var legalEntityHandlers = handlers{
 
 // createLegalEntity answers POST /api/admin/legal-entities.
 func (s *Server) createLegalEntity(ctx context.Context, r *request, body *api.LegalEntityRequest) (any, error) {
-	le, err := s.config.Access.CreateLegalEntity(ctx, ports.LegalEntity{
-		TenantID: callOf(ctx).principal.TenantID, Code: body.Code, Name: body.Name, TimeZone: body.TimeZone,
-	})
+	principal := callOf(ctx).principal
+	le, err := s.config.Access.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: principal.TenantID, Code: body.Code, Name: body.Name, TimeZone: body.TimeZone}, principal.Actor())
 	if fault.CodeOf(err) == "legal_entity.duplicate" && r.idempotencyKey() != "" {
-		have, findErr := s.config.Access.LegalEntity(ctx, callOf(ctx).principal.TenantID, body.Code)
+		have, findErr := s.config.Access.LegalEntity(ctx, principal.TenantID, body.Code)
 		if findErr == nil && (have.Name == body.Name || body.Name == "") && (have.TimeZone == body.TimeZone || body.TimeZone == "") {
 			return replyReplayed(http.StatusOK, legalEntityAnswer(have), true)
 		}

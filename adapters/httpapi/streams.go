@@ -10,7 +10,6 @@ import (
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/streams"
-	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -187,7 +186,7 @@ func (s *Server) streamChange(ctx context.Context, action string, r *request) (s
 	}
 	principal := callOf(ctx).principal
 	c := streams.Change{
-		LegalEntity: le, Stream: id, Actor: tenancy.Actor(principal), PersonID: principal.PersonID, Roles: principal.Roles,
+		LegalEntity: le, Stream: id, Actor: principal.Actor(), PersonID: principal.PersonID, Roles: principal.Roles,
 		Reason: r.query("reason"), IdempotencyKey: r.idempotencyKey(),
 	}
 	if c.Expected, err = parseExpectedHeader(expected); err != nil {

@@ -10,7 +10,6 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/application/requests"
-	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/application/verify/jobs"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -72,7 +71,7 @@ func (s *Server) startVerification(ctx context.Context, _ *request, body *api.Ve
 		}
 		order.Heads = &parsed
 	}
-	started, err := s.config.Verifications.Start(ctx, p.TenantID, tenancy.Actor(p), order)
+	started, err := s.config.Verifications.Start(ctx, p.TenantID, p.Actor(), order)
 	if err != nil {
 		return nil, err
 	}
@@ -134,7 +133,7 @@ func (s *Server) cancelVerification(ctx context.Context, r *request) (any, error
 		return nil, err
 	}
 	p := callOf(ctx).principal
-	cancelled, err := s.config.Verifications.Cancel(ctx, p.TenantID, found.ID, tenancy.Actor(p))
+	cancelled, err := s.config.Verifications.Cancel(ctx, p.TenantID, found.ID, p.Actor())
 	if err != nil {
 		return nil, err
 	}

@@ -1,6 +1,7 @@
 package administration_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/json"
@@ -9,6 +10,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -18,6 +20,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
 	"github.com/erpbackbone/backbone/test/typestest"
@@ -42,6 +45,7 @@ func (d formerDirectory) FormerPrincipals(_ context.Context, tenantID string) (f
 // chains reads a log that a test may tamper with.
 type chains struct {
 	*memory.Audit
+	fail   func(ctx context.Context, p event.PartitionID) error // nil: nothing
 	tamper func([]event.Recorded) []event.Recorded
 	mu     sync.Mutex
 	pages  map[event.PartitionID]int // that were read
@@ -51,6 +55,11 @@ func (c *chains) ChainPage(ctx context.Context, p event.PartitionID, after event
 	c.mu.Lock()
 	c.pages[p]++
 	c.mu.Unlock()
+	if c.fail != nil {
+		if err := c.fail(ctx, p); err != nil {
+			return nil, err
+		}
+	}
 	page, err := c.Audit.ChainPage(ctx, p, after, limit)
 	if c.tamper != nil {
 		page = c.tamper(page)
@@ -58,20 +67,60 @@ func (c *chains) ChainPage(ctx context.Context, p event.PartitionID, after event
 	return page, err
 }
 
+// streams reads streams that a test may tamper with.
+type streams struct {
+	*memory.EventReader
+	tamper func(*event.Recorded)
+}
+
+func (s *streams) tampered(events []event.Recorded) []event.Recorded {
+	for i := range events {
+		if s.tamper != nil {
+			s.tamper(&events[i])
+		}
+	}
+	return events
+}
+
+func (s *streams) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
+	events, more, err := s.EventReader.ReadStream(ctx, q)
+	return s.tampered(events), more, err
+}
+
+func (s *streams) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
+	events, err := s.EventReader.Events(ctx, q)
+	return s.tampered(events), err
+}
+
+// failingWriter writes nothing while it has an error.
+type failingWriter struct {
+	administration.Writer
+	err error
+}
+
+func (w *failingWriter) Write(ctx context.Context, b administration.Write) error {
+	if w.err != nil {
+		return w.err
+	}
+	return w.Writer.Write(ctx, b)
+}
+
 type fixture struct {
-	store  *memory.Database
-	clock  *testkit.Clock
-	former formerDirectory
-	writer typestest.Writer
-	chains *chains
-	policy *administration.Policy // of the nodes; nil: none
+	store   *memory.Database
+	clock   *testkit.Clock
+	former  formerDirectory
+	writer  *failingWriter
+	streams *streams
+	chains  *chains
+	policy  *administration.Policy // of the nodes; nil: none
 }
 
 func newFixture(t *testing.T) *fixture {
 	t.Helper()
 	clock := testkit.NewClock(start)
 	f := &fixture{store: memory.New(memory.Config{LogName: logName, Deployment: 1, Clock: clock}), clock: clock}
-	f.writer = testkit.Must(typestest.NewWriter(typestest.StoreOf(f.store), clock, administration.Module{}))
+	f.writer = &failingWriter{Writer: testkit.Must(typestest.NewWriter(typestest.StoreOf(f.store), clock, administration.Module{}))}
+	f.streams = &streams{EventReader: f.store.Events}
 	f.chains = &chains{Audit: f.store.Audit, pages: map[event.PartitionID]int{}}
 	return f
 }
@@ -79,7 +128,7 @@ func newFixture(t *testing.T) *fixture {
 // node makes the services of another node.
 func (f *fixture) node() (*administration.Log, *administration.Principals) {
 	log := administration.NewLog(administration.LogConfig{
-		Entities: f.store.Directory, Streams: f.store.Events, Writer: f.writer, Directory: f.former, LogName: logName, Clock: f.clock, Logger: slog.New(slog.DiscardHandler), Policy: f.policy,
+		Entities: f.store.Directory, Streams: f.streams, Writer: f.writer, Directory: f.former, LogName: logName, Clock: f.clock, Logger: slog.New(slog.DiscardHandler), Policy: f.policy,
 	})
 	return log, administration.NewPrincipals(log, f.chains, f.store.Events)
 }
@@ -417,6 +466,122 @@ func TestPrincipals_RefuseALogThatDoesNotHold(t *testing.T) {
 	}
 }
 
+// twoTenants enrolls a person in each of two tenants and returns the log of the first one.
+func (f *fixture) twoTenants(t *testing.T) (log event.PartitionID, own, other event.Hash) {
+	t.Helper()
+	_, principals := f.node()
+	require.NoError(t, principals.SavePrincipal(t.Context(), person("1"), "", event.Actor{}))
+	elsewhere := person("1")
+	elsewhere.TenantID, elsewhere.TokenHash = "other", hash("of the other tenant")
+	require.NoError(t, principals.SavePrincipal(t.Context(), elsewhere, "", event.Actor{}))
+	logs, err := f.store.Directory.AdministrativeLogs(t.Context(), "acme")
+	require.NoError(t, err)
+	return logs[0].Partition, person("1").TokenHash, elsewhere.TokenHash
+}
+
+// A log that cannot be read keeps out the callers of its tenant, not those of others.
+func TestPrincipals_ALogThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	broken, own, other := f.twoTenants(t)
+	clear(f.chains.pages)
+	failure := fault.New(fault.Unavailable, "store.unavailable", "try again")
+	f.chains.fail = func(_ context.Context, p event.PartitionID) error {
+		if p == broken {
+			return failure
+		}
+		return nil
+	}
+	_, principals := f.node()
+	requireCode := func(want string, token event.Hash) {
+		t.Helper()
+		_, err := principals.PrincipalByTokenHash(t.Context(), token)
+		require.Equal(t, want, fault.CodeOf(err))
+	}
+	requireCode("", other)
+	requireCode("store.unavailable", own)
+	requireCode("store.unavailable", hash("unknown"))
+	_, err := principals.PrincipalByPerson(t.Context(), "acme", "p-1")
+	require.Equal(t, "store.unavailable", fault.CodeOf(err))
+	require.Equal(t, "store.unavailable", fault.CodeOf(principals.SavePrincipal(t.Context(), person("3"), "", event.Actor{})))
+	require.Equal(t, 1, f.chains.pages[broken], "it is not read again at once")
+
+	failure = fault.New(fault.Internal, "store.failed", "an event cannot be decoded")
+	f.clock.Advance(time.Second)
+	requireCode("", other)
+	requireCode("auth.token_unknown", hash("unknown"))
+	_, err = principals.PrincipalByPerson(t.Context(), "acme", "p-1")
+	require.Equal(t, "store.failed", fault.CodeOf(err))
+
+	f.chains.fail = nil
+	requireCode("auth.token_unknown", own)
+	f.clock.Advance(time.Second)
+	requireCode("", own)
+}
+
+// What was read before the database failed is not read again, and gives no right until the rest is read.
+func TestPrincipals_GoOnWhereTheReadFailed(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	log, own, _ := f.twoTenants(t)
+	_, principals := f.node()
+	_, err := principals.PrincipalByTokenHash(t.Context(), own)
+	require.NoError(t, err)
+	_, other := f.node()
+	require.NoError(t, other.RevokePerson(t.Context(), "acme", "p-1", "left", event.Actor{}))
+	f.chains.fail = func(context.Context, event.PartitionID) error {
+		return fault.New(fault.Unavailable, "store.unavailable", "try again")
+	}
+	_, err = principals.PrincipalByTokenHash(t.Context(), own)
+	require.Equal(t, "store.unavailable", fault.CodeOf(err))
+	f.chains.fail = nil
+	f.chains.tamper = func(page []event.Recorded) []event.Recorded {
+		if page[0].Partition == log {
+			require.Equal(t, administration.PrincipalRevoked, page[0].Type)
+		}
+		return page
+	}
+	f.clock.Advance(time.Second)
+	_, err = principals.PrincipalByTokenHash(t.Context(), own)
+	require.Equal(t, "auth.token_unknown", fault.CodeOf(err))
+}
+
+// A database that does not answer holds no caller up for longer than a query may take, and a caller
+// who waits for another one's read leaves when its own time is over.
+func TestPrincipals_ReadsTakeABoundedTime(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	hung, own, other := f.twoTenants(t)
+	synctest.Test(t, func(t *testing.T) {
+		f.chains.fail = func(ctx context.Context, p event.PartitionID) error {
+			if p == hung {
+				<-ctx.Done()
+				return ctx.Err()
+			}
+			return nil
+		}
+		_, principals := f.node()
+		read := make(chan error)
+		go func() {
+			_, err := principals.PrincipalByTokenHash(context.Background(), own)
+			read <- err
+		}()
+		synctest.Wait()
+		ctx, cancel := context.WithCancel(t.Context())
+		left := make(chan error)
+		go func() {
+			_, err := principals.PrincipalByTokenHash(ctx, other)
+			left <- err
+		}()
+		synctest.Wait()
+		cancel()
+		require.ErrorIs(t, <-left, context.Canceled)
+		require.Equal(t, "store.unavailable", fault.CodeOf(<-read))
+		_, err := principals.PrincipalByTokenHash(t.Context(), other)
+		require.NoError(t, err)
+	})
+}
+
 func TestLog_AdoptsTheFormerDirectoryOnce(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
@@ -512,6 +677,90 @@ func TestLog_RecordsALegalEntityWhoseCreationWasCutOff(t *testing.T) {
 	require.NoError(t, err)
 	restarted, _ := f.node()
 	require.NoError(t, restarted.BeginAll(t.Context()))
-	require.NoError(t, restarted.LegalEntityCreated(t.Context(), le))
+	require.NoError(t, restarted.LegalEntityCreated(t.Context(), le, event.Actor{}))
 	require.Equal(t, []string{administration.Began, administration.LegalEntityCreated}, f.types(t, "acme"))
+}
+
+// A legal entity whose event could not be appended gets it with the next use of the log.
+func TestLog_LegalEntityAfterAFailedAppend(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	log, _ := f.node()
+	_, err := log.Of(t.Context(), "acme")
+	require.NoError(t, err)
+	le, err := f.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF"})
+	require.NoError(t, err)
+	f.writer.err = fault.New(fault.Unavailable, "store.unavailable", "try again")
+	require.Equal(t, "store.unavailable", fault.CodeOf(log.LegalEntityCreated(t.Context(), le, event.Actor{})))
+	f.writer.err = nil
+	_, err = log.Of(t.Context(), "acme")
+	require.NoError(t, err)
+	require.Equal(t, []string{administration.Began, administration.LegalEntityCreated}, f.types(t, "acme"))
+}
+
+// The event of a legal entity names who created it, also on a node that uses the log for the
+// first time.
+func TestLog_NamesWhoCreatedALegalEntity(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	admin := event.Actor{Type: event.Human, ID: "p-admin", Name: "admin"}
+	for code, by := range map[string]event.Actor{"USMF": admin, "DEMF": {}} {
+		log, _ := f.node()
+		le, err := f.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: code})
+		require.NoError(t, err)
+		require.NoError(t, log.LegalEntityCreated(t.Context(), le, by))
+		require.NoError(t, log.LegalEntityCreated(t.Context(), le, admin), "once")
+	}
+	log, _ := f.node()
+	created, err := log.EventsOfTypes(t.Context(), "acme", administration.LegalEntityCreated)
+	require.NoError(t, err)
+	actors := map[string]string{}
+	for _, e := range created {
+		actors[e.Stream.ID] = e.ActorID
+	}
+	require.Equal(t, map[string]string{"USMF": "p-admin", "DEMF": "s-backbone-operator"}, actors)
+}
+
+// held is a revision of a legal hold.
+func held(number int) ports.Revision {
+	const id = "01JQ8E6Z6G3V5T8C9N2M4K7R1P"
+	return ports.Revision{Stream: event.StreamID{Type: shredding.HoldStream, ID: id}, Number: number, Type: shredding.HoldPlaced, Data: map[string]any{
+		"hold_id": id, "revision": number, "subject": "employee:E-1", "reason": "proceedings 4 O 112/26", "placed_by": "p-0002", "placed_at": "2026-03-31T10:00:00Z",
+	}}
+}
+
+// The thousandth revision is recorded as the first one is.
+func TestLog_RecordsRevisionsWithoutEnd(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	log, _ := f.node()
+	for n := 1; n <= 1002; n++ {
+		require.NoError(t, log.RecordRevision(t.Context(), "acme", event.Actor{}, held(n)))
+	}
+	require.NoError(t, log.RecordRevision(t.Context(), "acme", event.Actor{}, held(1002)), "once")
+	last, err := log.Latest(t.Context(), "acme", held(1).Stream)
+	require.NoError(t, err)
+	require.EqualValues(t, 1002, last.StreamVersion)
+}
+
+// Nothing is decided by an event whose payload was edited under its own hash.
+func TestLog_RefusesAnEditedPayload(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	log, _ := f.node()
+	require.NoError(t, log.RecordRevision(t.Context(), "acme", event.Actor{}, held(1)))
+	for name, tamper := range map[string]func(*event.Recorded){
+		"edited":  func(e *event.Recorded) { e.Payload = bytes.Replace(e.Payload, []byte("E-1"), []byte("E-2"), 1) },
+		"removed": func(e *event.Recorded) { e.Payload = nil },
+	} {
+		f.streams.tamper = tamper
+		for read, run := range map[string]func() error{
+			"Latest":         func() error { _, err := log.Latest(t.Context(), "acme", held(1).Stream); return err },
+			"Revisions":      func() error { _, err := log.Revisions(t.Context(), "acme", held(1).Stream); return err },
+			"EventsOfTypes":  func() error { _, err := log.EventsOfTypes(t.Context(), "acme", shredding.HoldPlaced); return err },
+			"RecordRevision": func() error { return log.RecordRevision(t.Context(), "acme", event.Actor{}, held(2)) },
+		} {
+			require.Equal(t, "administration.log_broken", fault.CodeOf(run()), "%s, %s", read, name)
+		}
+	}
 }

@@ -10,7 +10,7 @@ import (
 func registerDisclosures(r *module.Registrar) {
 	r.EventType(builtin(disclosure.AccessRecorded,
 		"The reads of a period that the access log holds, by their number and digest: later changes of the access log contradict it.",
-		accessRecordedSchema, `{"from":"2026-03-31T11:00:00Z","to":"2026-03-31T12:00:00Z","accesses":17,"sha256":"63b29bc1f982232bc81692856ecc49919aefc76c68398a1b2e1a29072ac4415d","deleted_through":0}`))
+		accessRecordedSchema, `{"from":"2026-03-31T11:00:00Z","to":"2026-03-31T12:00:00Z","accesses":17,"sha256":"`+exampleHash+`","deleted_through":0}`))
 	r.EventType(builtin(disclosure.Granted, "An auditor may read classes of personal data until a time, each time with a reason.",
 		grantedSchema, `{"person_id":"p-0007","classes":["contact"],"until":"2026-04-30T00:00:00Z","reason":"audit of the vendor master 2026"}`))
 	r.EventType(builtin(disclosure.Ended, "A grant to an auditor was ended before its time.", endedSchema, `{"reason":"the audit is over"}`))

@@ -77,7 +77,7 @@ const erasureSchema = `{
 }`
 
 func erasureExample(state string) string {
-	return fmt.Sprintf(`{"request_id":"01JQ8E6Z6G3V5T8C9N2M4K7R1P","revision":3,"state":%q,"subject":"employee:E-1","legal_entities":["USMF"],"basis":"gdpr_art_17","requested_by":"p-0002","approved_by":"p-0003","scope":"387c6bc3c7d648ef02e0d18d22adfbd80c52a00c0386b9b53ab78b1dc428e652","row_sha256":"63b29bc1f982232bc81692856ecc49919aefc76c68398a1b2e1a29072ac4415d"}`, state)
+	return fmt.Sprintf(`{"request_id":"01JQ8E6Z6G3V5T8C9N2M4K7R1P","revision":3,"state":%q,"subject":"employee:E-1","legal_entities":["USMF"],"basis":"gdpr_art_17","requested_by":"p-0002","approved_by":"p-0003","scope":"387c6bc3c7d648ef02e0d18d22adfbd80c52a00c0386b9b53ab78b1dc428e652","row_sha256":"`+exampleHash+`"}`, state)
 }
 
 const redactionSchema = `{
@@ -100,7 +100,7 @@ const redactionSchema = `{
 }`
 
 func redactionExample(state string) string {
-	return fmt.Sprintf(`{"request_id":"01JQ8E6Z6G3V5T8C9N2M4K7R1P","revision":2,"state":%q,"legal_entity":"USMF","event_id":"01JQ8E6Z6GS8N8424AKGC5EXYC","sequence":42,"requested_by":"p-0002","approved_by":"p-0003","scope":"387c6bc3c7d648ef02e0d18d22adfbd80c52a00c0386b9b53ab78b1dc428e652","row_sha256":"63b29bc1f982232bc81692856ecc49919aefc76c68398a1b2e1a29072ac4415d"}`, state)
+	return fmt.Sprintf(`{"request_id":"01JQ8E6Z6G3V5T8C9N2M4K7R1P","revision":2,"state":%q,"legal_entity":"USMF","event_id":"01JQ8E6Z6GS8N8424AKGC5EXYC","sequence":42,"requested_by":"p-0002","approved_by":"p-0003","scope":"387c6bc3c7d648ef02e0d18d22adfbd80c52a00c0386b9b53ab78b1dc428e652","row_sha256":"`+exampleHash+`"}`, state)
 }
 
 const holdSchema = `{

@@ -127,8 +127,6 @@ func readChange(data []byte) (c eventtype.Change, document []byte, err error) {
 	return c, document, nil
 }
 
-const exampleHash = "63b29bc1f982232bc81692856ecc49919aefc76c68398a1b2e1a29072ac4415d"
-
 const sealedSchema = `{
   "type": "object",
   "additionalProperties": false,

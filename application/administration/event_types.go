@@ -39,7 +39,7 @@ type EventTypes struct {
 	declaredAt   int64 // the generation of the built-in types
 	declaredRows []declaredVersion
 
-	reading chan struct{} // a lock that can be waited for with a context; it guards what follows
+	reading readLock // guards what follows
 	folds   map[event.PartitionID]*typeFold
 	formers map[string]*registryState // by tenant, those that were checked
 }
@@ -48,7 +48,7 @@ var _ ports.EventTypes = (*EventTypes)(nil)
 
 // NewEventTypes makes the registries. Before SetLog there are the built-in types only.
 func NewEventTypes(shared ports.SharedEventTypes) *EventTypes {
-	return &EventTypes{shared: shared, reading: make(chan struct{}, 1), folds: map[event.PartitionID]*typeFold{}, formers: map[string]*registryState{}}
+	return &EventTypes{shared: shared, reading: newReadLock(), folds: map[event.PartitionID]*typeFold{}, formers: map[string]*registryState{}}
 }
 
 // SetLog adds the registries of tenants and lets every log list the built-in types of this
@@ -77,7 +77,7 @@ func (t *EventTypes) begin(ctx context.Context, log ports.LegalEntity) error {
 		data := sealedData{}
 		data.LastChange, data.Checksum = endOf(&own)
 		data.SharedLastChange, data.SharedChecksum = endOf(&shared)
-		if err := t.log.once(ctx, log, draft(EventTypeHistorySealed, historySealed, data)); err != nil {
+		if err := t.log.appendIfAbsent(ctx, log, draft(EventTypeHistorySealed, historySealed, data)); err != nil {
 			return err
 		}
 	}
@@ -101,7 +101,7 @@ func (t *EventTypes) listBuiltIn(ctx context.Context, log ports.LegalEntity) err
 		if err != nil {
 			return err
 		}
-		declared, err := t.declared(ctx)
+		declared, err := t.declaredVersions(ctx)
 		if err != nil {
 			return err
 		}
@@ -115,7 +115,7 @@ func (t *EventTypes) listBuiltIn(ctx context.Context, log ports.LegalEntity) err
 		if len(data.Versions) == 0 {
 			return nil
 		}
-		expected := concurrency.StreamExpectation{Stream: builtInTypes, Expected: atVersion(f.listVersion)}
+		expected := concurrency.StreamExpectation{Stream: builtInTypes, Expected: expectVersion(f.listVersion)}
 		err = t.log.writer.Write(ctx, Write{Log: log, Actor: operator, Drafts: []event.Draft{draft(EventTypesBuiltIn, builtInTypes, data)}, Streams: []concurrency.StreamExpectation{expected}})
 		if fault.CodeOf(err) != concurrency.CodeWrongExpectedVersion || try == saveTries {
 			return err
@@ -129,10 +129,10 @@ type declaredVersion struct {
 	isAmendment bool
 }
 
-// declared lists the rows of the built-in versions that this release declares, each with its
+// declaredVersions lists the rows of the built-in versions that this release declares, each with its
 // amendments, in their order. A row that is no amendment of those before it is left out. The rows
 // are read once in a process, as long as there is none more.
-func (t *EventTypes) declared(ctx context.Context) ([]declaredVersion, error) {
+func (t *EventTypes) declaredVersions(ctx context.Context) ([]declaredVersion, error) {
 	generation, err := t.shared.SharedGeneration(ctx)
 	if err != nil {
 		return nil, err
@@ -165,14 +165,6 @@ func (t *EventTypes) declared(ctx context.Context) ([]declaredVersion, error) {
 	}
 	t.declaredAt, t.declaredRows = generation, rows
 	return rows, nil
-}
-
-// atVersion expects a stream at a version; 0: without events.
-func atVersion(v event.Version) concurrency.Expected {
-	if v == 0 {
-		return concurrency.NoStream()
-	}
-	return concurrency.Exactly(v)
 }
 
 // EventTypes implements ports.EventTypes. Faults administration.log_broken, and
@@ -220,7 +212,7 @@ func (t *EventTypes) EventTypes(ctx context.Context, tenantID string) ([]eventty
 	return out, s.generation, nil
 }
 
-// unreadable is the generation of a registry whose log does not hold together, so that loading
+// unreadable is the generation of a registry whose log is broken or could not be read, so that loading
 // it reports why.
 const unreadable = -1
 
@@ -369,7 +361,7 @@ func (t *EventTypes) write(ctx context.Context, tenantID, name string, at *int64
 		if w.Drafts, err = plan(s); err != nil || len(w.Drafts) == 0 {
 			return err
 		}
-		w.Streams = []concurrency.StreamExpectation{{Stream: typeStreamOf(name), Expected: atVersion(s.streams[name])}}
+		w.Streams = []concurrency.StreamExpectation{{Stream: typeStreamOf(name), Expected: expectVersion(s.streams[name])}}
 		err = t.log.writer.Write(ctx, w)
 		switch {
 		case err == nil:
@@ -542,7 +534,7 @@ func (t *EventTypes) current(ctx context.Context, tenantID string) (*registrySta
 // former is the registry that an earlier release left. Its chain must end as the log recorded,
 // and its documents must be those that the chain registered.
 func (t *EventTypes) former(ctx context.Context, tenantID string, sealed *sealedData) (*registryState, error) {
-	known, err := t.locked(ctx, func() *registryState { return t.formers[tenantID] })
+	known, err := t.withLock(ctx, func() *registryState { return t.formers[tenantID] })
 	if err != nil || known != nil {
 		return known, err
 	}
@@ -568,7 +560,7 @@ func (t *EventTypes) former(ctx context.Context, tenantID string, sealed *sealed
 	if s.generation != sealed.LastChange || hex.EncodeToString(link[:]) != sealed.Checksum {
 		return nil, recordBroken(tenantID)
 	}
-	_, err = t.locked(ctx, func() *registryState { t.formers[tenantID] = s; return s })
+	_, err = t.withLock(ctx, func() *registryState { t.formers[tenantID] = s; return s })
 	return s, err
 }
 
@@ -577,15 +569,12 @@ func recordBroken(tenantID string) error {
 		"the event types of tenant %s from before its administrative log are not as the log recorded them; run `backbone verify --tenant %s` and restore them", tenantID, tenantID)
 }
 
-// locked runs with the lock.
-func (t *EventTypes) locked(ctx context.Context, run func() *registryState) (*registryState, error) {
-	select {
-	case t.reading <- struct{}{}:
-		defer func() { <-t.reading }()
-		return run(), nil
-	case <-ctx.Done():
-		return nil, ctx.Err()
+func (t *EventTypes) withLock(ctx context.Context, run func() *registryState) (*registryState, error) {
+	if err := t.reading.lock(ctx); err != nil {
+		return nil, err
 	}
+	defer t.reading.unlock()
+	return run(), nil
 }
 
 // fold reads what is new and returns what the log of a tenant says.
@@ -607,32 +596,14 @@ func (t *EventTypes) fold(ctx context.Context, tenantID string) (out typeFold, e
 	return out, err
 }
 
-// queryTimeout bounds each query. A caller may be in a transaction, and such callers together
-// may hold all connections.
-const queryTimeout = 10 * time.Second
-
 // read folds the events that are new in the log of a tenant, or in all logs without one, and runs
 // then with the lock.
 func (t *EventTypes) read(ctx context.Context, tenantID string, then func()) error {
-	select {
-	case t.reading <- struct{}{}:
-		defer func() { <-t.reading }()
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-	var heads map[event.PartitionID]ports.Head
-	var logs []ports.LegalEntity
-	err := bounded(ctx, func(ctx context.Context) (err error) {
-		if logs, err = t.log.entities.AdministrativeLogs(ctx, tenantID); err != nil {
-			return err
-		}
-		partitions := make([]event.PartitionID, len(logs))
-		for i, log := range logs {
-			partitions[i] = log.Partition
-		}
-		heads, err = t.heads.Heads(ctx, partitions)
+	if err := t.reading.lock(ctx); err != nil {
 		return err
-	})
+	}
+	defer t.reading.unlock()
+	logs, heads, err := readHeads(ctx, t.log.entities, t.heads, tenantID)
 	if err != nil {
 		return err
 	}
@@ -645,46 +616,34 @@ func (t *EventTypes) read(ctx context.Context, tenantID string, then func()) err
 	return nil
 }
 
-func bounded(ctx context.Context, query func(context.Context) error) error {
-	within, cancel := context.WithTimeout(ctx, queryTimeout)
-	defer cancel()
-	err := query(within)
-	if err != nil && ctx.Err() == nil && within.Err() != nil {
-		return fault.New(fault.Unavailable, "store.unavailable", "the database did not answer in time; try again").WithCause(err)
-	}
-	return err
-}
-
 // follow folds the events of a log up to its head; from its beginning if the log ends before
-// the events that were read, or in another one. A broken log with the same head is not read
-// again within brokenPause: every look would read all of it.
+// the events that were read, or in another one. What is wrong with a log is kept in its fold; an
+// error is that of the context. See brokenPause.
 func (t *EventTypes) follow(ctx context.Context, log ports.LegalEntity, head ports.Head) error {
 	f := t.folds[log.Partition]
 	if f != nil && f.isUpTo(head, t.log.clock.Now()) {
 		return nil
 	}
-	if f == nil || f.broken != nil || head.Sequence <= f.at {
+	if f == nil || IsBroken(f.broken) || head.Sequence <= f.at {
 		f = &typeFold{log: log, checksum: event.GenesisChecksum(t.log.logName, log.Partition), listed: map[versionData]bool{}}
 	}
+	t.folds[log.Partition] = f
+	f.broken = nil
 	for f.broken == nil && f.at < head.Sequence {
-		var page []event.Recorded
-		err := bounded(ctx, func(ctx context.Context) (err error) {
-			page, err = t.chains.ChainPage(ctx, log.Partition, f.at, pageEvents)
+		page, err := readPage(ctx, t.chains, log.Partition, f.at)
+		switch {
+		case err != nil && ctx.Err() != nil:
 			return err
-		})
-		if err != nil {
-			return err
-		}
-		if len(page) == 0 {
-			f.broken = logBroken(log, f.at, "it ends before its head")
+		case err != nil:
+			f.broken = err
+		case len(page) == 0:
+			f.broken = brokenAfter(log, f.at, "it ends before its head")
 		}
 		for i := range page {
 			f.add(&page[i])
 		}
-		t.folds[log.Partition] = f
 	}
-	f.brokenAt, f.lookAgain = head, t.log.clock.Now().Add(brokenPause)
-	t.folds[log.Partition] = f
+	f.brokenAt, f.lookAgain = head, t.log.clock.Now().Add(pauseAfter(f.broken))
 	return nil
 }
 
@@ -693,7 +652,7 @@ type typeFold struct {
 	log         ports.LegalEntity
 	at          event.Sequence // of the last event
 	checksum    event.Hash     // of the last event
-	broken      error          // administration.log_broken
+	broken      error          // administration.log_broken, or why it could not be read
 	brokenAt    ports.Head     // the head of the log when it was found broken
 	lookAgain   time.Time      // when it is read again though it has that head
 	buffer      []byte
@@ -746,7 +705,7 @@ func (f *typeFold) add(e *event.Recorded) {
 		reason = "the next event cannot be read"
 	}
 	if reason != "" {
-		f.broken = logBroken(f.log, f.at, reason)
+		f.broken = brokenAfter(f.log, f.at, reason)
 		return
 	}
 	f.at, f.checksum = e.Sequence, e.Checksum

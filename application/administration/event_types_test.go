@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -234,6 +235,39 @@ func TestEventTypes_RefuseALogThatDoesNotHold(t *testing.T) {
 	listed, _, err = fresh.EventTypes(t.Context(), "acme")
 	require.NoError(t, err)
 	require.Len(t, listed, 2)
+}
+
+// A log that cannot be read keeps no other tenant from its event types.
+func TestEventTypes_ALogThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	types, _ := f.typesNode(t, f.store.Registry)
+	for _, tenant := range []string{"acme", "globex"} {
+		r := serviced(1)
+		r.TenantID = tenant
+		_, err := types.RegisterEventType(t.Context(), r)
+		require.NoError(t, err)
+	}
+	logs, err := f.store.Directory.AdministrativeLogs(t.Context(), "acme")
+	require.NoError(t, err)
+	f.chains.fail = func(_ context.Context, p event.PartitionID) error {
+		if p == logs[0].Partition {
+			return fault.New(fault.Unavailable, "store.unavailable", "try again")
+		}
+		return nil
+	}
+	fresh, _ := f.typesNode(t, f.store.Registry)
+	generations, err := fresh.EventTypeGenerations(t.Context())
+	require.NoError(t, err)
+	require.Negative(t, generations["acme"], "so that loading it says why")
+	require.EqualValues(t, 1, generations["globex"])
+	_, _, err = fresh.EventTypes(t.Context(), "acme")
+	require.Equal(t, "store.unavailable", fault.CodeOf(err))
+	f.chains.fail = nil
+	f.clock.Advance(time.Second)
+	listed, _, err := fresh.EventTypes(t.Context(), "acme")
+	require.NoError(t, err)
+	require.Len(t, listed, 1)
 }
 
 // heads counts the ends of logs that were asked for.

@@ -3,6 +3,7 @@ package administration
 import (
 	"context"
 	"encoding/hex"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -52,8 +53,7 @@ var _ ports.AdministrativeLog = (*Log)(nil)
 
 // Streams reads the streams of a log.
 type Streams interface {
-	StreamStatus(ctx context.Context, p event.PartitionID, s event.StreamID) (ports.StreamStatus, error)
-	EventsOfStream(ctx context.Context, p event.PartitionID, s event.StreamID, from event.Version, limit int) ([]event.Recorded, error)
+	ports.StreamReader
 	Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error)
 }
 
@@ -88,7 +88,7 @@ func NewLog(c LogConfig) *Log {
 	l := &Log{entities: c.Entities, streams: c.Streams, writer: c.Writer, directory: c.Directory, logName: c.LogName, clock: c.Clock, logger: c.Logger, policy: c.Policy, logs: map[string]ports.LegalEntity{}, adopted: map[concern]event.Sequence{}}
 	for _, a := range c.Adoptions {
 		l.concerns = append(l.concerns, func(ctx context.Context, log ports.LegalEntity) error {
-			write := l.once
+			write := l.appendIfAbsent
 			if a.Renews {
 				write = l.renew
 			}
@@ -105,12 +105,12 @@ func NewLog(c LogConfig) *Log {
 // directory of an earlier release knows enters the log before the event that it began;
 // from that event on the log alone counts. The first time it records what concerns this node.
 func (l *Log) Of(ctx context.Context, tenantID string) (ports.LegalEntity, error) {
-	if known, ok := l.begun(tenantID); ok {
+	if known, ok := l.cachedLog(tenantID); ok {
 		return known, nil
 	}
 	l.beginning.Lock()
 	defer l.beginning.Unlock()
-	if known, ok := l.begun(tenantID); ok { // while this call waited
+	if known, ok := l.cachedLog(tenantID); ok { // while this call waited
 		return known, nil
 	}
 	le, err := l.partition(ctx, tenantID)
@@ -131,7 +131,7 @@ func (l *Log) Of(ctx context.Context, tenantID string) (ports.LegalEntity, error
 	return le, nil
 }
 
-func (l *Log) begun(tenantID string) (log ports.LegalEntity, ok bool) {
+func (l *Log) cachedLog(tenantID string) (log ports.LegalEntity, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	log, ok = l.logs[tenantID]
@@ -206,7 +206,7 @@ func (l *Log) begin(ctx context.Context, log ports.LegalEntity) error {
 		return err
 	}
 	for _, le := range entities {
-		if err := l.once(ctx, log, l.created(le)); err != nil {
+		if err := l.appendIfAbsent(ctx, log, l.legalEntityDraft(le)); err != nil {
 			return err
 		}
 	}
@@ -218,11 +218,11 @@ func (l *Log) begin(ctx context.Context, log ports.LegalEntity) error {
 		return err
 	}
 	for _, p := range principals {
-		if err := l.once(ctx, log, enrolled(p, "")...); err != nil {
+		if err := l.appendIfAbsent(ctx, log, enrolmentDrafts(p, "")...); err != nil {
 			return err
 		}
 	}
-	return l.once(ctx, log, draft(Began, began, beganData{AdoptedPrincipals: len(principals), AdoptedLegalEntities: len(entities)}))
+	return l.appendIfAbsent(ctx, log, draft(Began, began, beganData{AdoptedPrincipals: len(principals), AdoptedLegalEntities: len(entities)}))
 }
 
 type beganData struct {
@@ -235,51 +235,83 @@ func (l *Log) exists(ctx context.Context, log ports.LegalEntity, stream event.St
 	return err == nil && status.State != event.StreamAbsent, err
 }
 
-// once appends the drafts, which are of one stream, unless the stream exists. The store
+// appendIfAbsent appends the drafts, which are of one stream, unless the stream exists. The store
 // settles the race of several nodes.
-func (l *Log) once(ctx context.Context, log ports.LegalEntity, drafts ...event.Draft) error {
+func (l *Log) appendIfAbsent(ctx context.Context, log ports.LegalEntity, drafts ...event.Draft) error {
 	if exists, err := l.exists(ctx, log, drafts[0].Stream); err != nil || exists {
 		return err
 	}
-	return l.write(ctx, log, concurrency.NoStream(), drafts)
+	return l.write(ctx, log, operator, concurrency.NoStream(), drafts)
 }
 
 // renew appends a draft to its stream if the newest event there is one of its type in an earlier
 // schema version. The store settles the race of several nodes.
 func (l *Log) renew(ctx context.Context, log ports.LegalEntity, drafts ...event.Draft) error {
 	d := drafts[0]
-	status, err := l.streams.StreamStatus(ctx, log.Partition, d.Stream)
-	if err != nil || status.State == event.StreamAbsent {
+	newest, err := l.newest(ctx, log, d.Stream)
+	if err != nil || newest.Type != d.Type || newest.SchemaVersion >= d.SchemaVersion {
 		return err
 	}
-	newest, err := l.streams.EventsOfStream(ctx, log.Partition, d.Stream, status.Version, 1)
-	if err != nil || len(newest) == 0 || newest[0].Type != d.Type || newest[0].SchemaVersion >= d.SchemaVersion {
-		return err
-	}
-	return l.write(ctx, log, concurrency.Exactly(status.Version), drafts)
+	return l.write(ctx, log, operator, concurrency.Exactly(newest.StreamVersion), drafts)
 }
 
 // write appends drafts of one stream unless another node was faster.
-func (l *Log) write(ctx context.Context, log ports.LegalEntity, expected concurrency.Expected, drafts []event.Draft) error {
-	err := l.writer.Write(ctx, Write{
-		Log: log, Actor: operator, Drafts: drafts, Streams: []concurrency.StreamExpectation{{Stream: drafts[0].Stream, Expected: expected}},
-	})
+func (l *Log) write(ctx context.Context, log ports.LegalEntity, by event.Actor, expected concurrency.Expected, drafts []event.Draft) error {
+	w := writeBy(log, by)
+	w.Drafts, w.Streams = drafts, []concurrency.StreamExpectation{{Stream: drafts[0].Stream, Expected: expected}}
+	err := l.writer.Write(ctx, w)
 	if fault.CodeOf(err) == concurrency.CodeWrongExpectedVersion {
 		return nil
 	}
 	return err
 }
 
+// expectVersion expects a stream as it was read; 0: there was none.
+func expectVersion(v event.Version) concurrency.Expected {
+	if v == 0 {
+		return concurrency.NoStream()
+	}
+	return concurrency.Exactly(v)
+}
+
+// writeBy begins a batch; the zero actor is the operator.
+func writeBy(log ports.LegalEntity, by event.Actor) Write {
+	if by.ID == "" {
+		by = operator
+	}
+	return Write{Log: log, Actor: by}
+}
+
 // operator is the actor of what is done with the database's credentials, not with a token.
 var operator = event.Actor{Type: event.System, ID: "s-backbone-operator", Name: "operator"}
 
-// LegalEntityCreated records a legal entity, once.
-func (l *Log) LegalEntityCreated(ctx context.Context, le ports.LegalEntity) error {
-	log, err := l.Of(ctx, le.TenantID)
+// LegalEntityCreated records once who created a legal entity. If it fails, the next use of the log
+// records it.
+func (l *Log) LegalEntityCreated(ctx context.Context, le ports.LegalEntity, by event.Actor) error {
+	err := l.recordLegalEntity(ctx, le, by)
+	if err != nil {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		delete(l.logs, le.TenantID)
+	}
+	return err
+}
+
+// recordLegalEntity appends before it begins the log, which would make the operator its creator.
+func (l *Log) recordLegalEntity(ctx context.Context, le ports.LegalEntity, by event.Actor) error {
+	log, err := l.partition(ctx, le.TenantID)
 	if err != nil {
 		return err
 	}
-	return l.once(ctx, log, l.created(le))
+	d := l.legalEntityDraft(le)
+	exists, err := l.exists(ctx, log, d.Stream)
+	if err == nil && !exists {
+		err = l.write(ctx, log, by, concurrency.NoStream(), []event.Draft{d})
+	}
+	if err == nil {
+		_, err = l.Of(ctx, le.TenantID)
+	}
+	return err
 }
 
 // Record appends events about one thing, which is one stream of the tenant's log. Without an
@@ -290,10 +322,9 @@ func (l *Log) Record(ctx context.Context, tenantID string, actor event.Actor, ex
 	if err != nil {
 		return err
 	}
-	if actor.ID == "" {
-		actor = operator
-	}
-	return l.writer.Write(ctx, Write{Log: log, Actor: actor, Drafts: drafts, Streams: []concurrency.StreamExpectation{expected}})
+	w := writeBy(log, actor)
+	w.Drafts, w.Streams = drafts, []concurrency.StreamExpectation{expected}
+	return l.writer.Write(ctx, w)
 }
 
 // Latest returns the newest event of a stream of a tenant's log; its version is 0 if there is
@@ -303,21 +334,30 @@ func (l *Log) Latest(ctx context.Context, tenantID string, stream event.StreamID
 	if err != nil {
 		return latest, err
 	}
-	status, err := l.streams.StreamStatus(ctx, log.Partition, stream)
-	if err != nil || status.State == event.StreamAbsent {
-		return latest, err
-	}
-	events, err := l.streams.EventsOfStream(ctx, log.Partition, stream, status.Version, 1)
-	if err != nil {
-		return latest, err
-	}
-	if len(events) == 0 || events[0].Stream != stream || event.HashPayload(events[0].Salt, events[0].Payload) != events[0].PayloadHash {
-		return latest, brokenLog(tenantID, "the newest event of "+stream.String()+" is not as it was recorded")
-	}
-	return events[0], nil
+	return l.newest(ctx, log, stream)
 }
 
-// Each calls f with the events of the given types in the order of the log.
+func (l *Log) newest(ctx context.Context, log ports.LegalEntity, stream event.StreamID) (newest event.Recorded, err error) {
+	events, _, err := l.streams.ReadStream(ctx, ports.StreamQuery{Partition: log.Partition, Stream: stream, Direction: ports.Backward, Limit: 1})
+	if err != nil || len(events) == 0 {
+		return newest, err
+	}
+	return events[0], checkPayloads(log.TenantID, events)
+}
+
+// checkPayloads compares payloads with the hashes that the chain covers, so that nothing is
+// decided by an edited one before a verification finds it.
+func checkPayloads(tenantID string, events []event.Recorded) error {
+	for i := range events {
+		if e := &events[i]; e.Payload == nil || event.HashPayload(e.Salt, e.Payload) != e.PayloadHash {
+			return brokenLog(tenantID, fmt.Sprintf("the payload of event %d of %s is not the one that was recorded", e.StreamVersion, e.Stream))
+		}
+	}
+	return nil
+}
+
+// Each calls f with the events of the given types in the order of the log. Fault
+// administration.log_broken as in Latest.
 func (l *Log) Each(ctx context.Context, tenantID string, types []string, f func(e *event.Recorded) error) error {
 	log, err := l.Of(ctx, tenantID)
 	if err != nil {
@@ -325,6 +365,9 @@ func (l *Log) Each(ctx context.Context, tenantID string, types []string, f func(
 	}
 	for after := event.Sequence(0); ; {
 		page, err := l.streams.Events(ctx, ports.EventQuery{Partition: log.Partition, Types: types, After: after, Limit: pageEvents})
+		if err == nil {
+			err = checkPayloads(tenantID, page)
+		}
 		if err != nil {
 			return err
 		}
@@ -345,9 +388,13 @@ func brokenLog(tenantID, reason string) *fault.Error {
 		"the administrative log of tenant %s does not hold together: %s. Run `backbone verify --tenant %s` and restore the log", tenantID, reason, tenantID)
 }
 
+func brokenAfter(log ports.LegalEntity, after event.Sequence, reason string) error {
+	return brokenLog(log.TenantID, fmt.Sprintf("after event %d, %s; no caller of the tenant is let in until it does", after, reason))
+}
+
 // adopt records what an earlier release stored about a concern, such as "webhooks", once for
 // each tenant: drafts returns one for each row, every one of its own stream, and write appends it
-// (once or renew). After it a row
+// (appendIfAbsent or renew). After it a row
 // that no event supports is forged. It is the only way in which rows enter a log: an Adoption
 // runs when a process first uses the log, AdoptRevisions when what keeps the rows is at hand.
 func (l *Log) adopt(ctx context.Context, log ports.LegalEntity, concern string, drafts func(context.Context) ([]event.Draft, error), write func(context.Context, ports.LegalEntity, ...event.Draft) error) error {
@@ -364,7 +411,7 @@ func (l *Log) adopt(ctx context.Context, log ports.LegalEntity, concern string, 
 			return err
 		}
 	}
-	return l.once(ctx, log, draft(Adopted, adopted, adoptedData{Concern: concern, Rows: len(rows)}))
+	return l.appendIfAbsent(ctx, log, draft(Adopted, adopted, adoptedData{Concern: concern, Rows: len(rows)}))
 }
 
 type adoptedData struct {
@@ -380,7 +427,7 @@ type legalEntityData struct {
 	Genesis   string `json:"genesis"`
 }
 
-func (l *Log) created(le ports.LegalEntity) event.Draft {
+func (l *Log) legalEntityDraft(le ports.LegalEntity) event.Draft {
 	genesis := event.GenesisChecksum(l.logName, le.Partition)
 	return draft(LegalEntityCreated, event.StreamID{Type: legalEntityStream, ID: le.Code}, legalEntityData{
 		Code: le.Code, Name: le.Name, TimeZone: le.TimeZone, Partition: uint32(le.Partition), Genesis: hex.EncodeToString(genesis[:]),

@@ -59,7 +59,7 @@ func (s *Subscriptions) DecideMessages(ctx context.Context, d ports.MessageDecis
 		}
 		drafts = append(drafts, draft(messageActions[d.Action], stream, data))
 	}
-	return s.log.Record(ctx, d.Subscription.TenantID, s.actor(d.By), concurrency.StreamExpectation{Stream: stream, Expected: concurrency.Any()}, drafts...)
+	return s.log.Record(ctx, d.Subscription.TenantID, d.By.Actor(), concurrency.StreamExpectation{Stream: stream, Expected: concurrency.Any()}, drafts...)
 }
 
 // MessageDecisions implements ports.SubscriptionDecisions.
@@ -123,24 +123,24 @@ func (l *Log) eachNewest(ctx context.Context, tenantID string, stream event.Stre
 	if err != nil {
 		return err
 	}
-	status, err := l.streams.StreamStatus(ctx, log.Partition, stream)
-	if err != nil || status.State == event.StreamAbsent {
-		return err
-	}
-	for last := status.Version; last > 0; {
-		first := max(last, newestEvents) - newestEvents + 1
-		events, err := l.streams.EventsOfStream(ctx, log.Partition, stream, first, int(last-first)+1)
+	for q := (ports.StreamQuery{Partition: log.Partition, Stream: stream, Direction: ports.Backward, Limit: newestEvents}); ; {
+		events, _, err := l.streams.ReadStream(ctx, q)
+		if err == nil {
+			err = checkPayloads(tenantID, events)
+		}
 		if err != nil {
 			return err
 		}
-		for i := range slices.Backward(events) {
+		for i := range events {
 			if more, err := f(&events[i]); err != nil || !more {
 				return err
 			}
 		}
-		last = first - 1
+		if n := len(events); n < newestEvents || events[n-1].StreamVersion == 1 {
+			return nil
+		}
+		q.From = events[len(events)-1].StreamVersion - 1
 	}
-	return nil
 }
 
 // formerMessages has the digest of the decisions that an earlier release stored.
@@ -172,7 +172,7 @@ func registerMessages(r *module.Registrar) {
 		r.EventType(builtin(t.name, t.description, messagesSchema, example))
 	}
 	r.EventType(builtin(MessageFormer, "The decisions about messages that an earlier release stored, by their number and digest.", formerSchema,
-		`{"decisions":17,"sha256":"63b29bc1f982232bc81692856ecc49919aefc76c68398a1b2e1a29072ac4415d"}`))
+		`{"decisions":17,"sha256":"`+exampleHash+`"}`))
 }
 
 const messagesSchema = `{

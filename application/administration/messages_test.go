@@ -1,42 +1,26 @@
 package administration_test
 
 import (
-	"context"
 	"fmt"
-	"log/slog"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/application/administration"
-	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
 )
-
-// countedStreams counts the events of streams that are read.
-type countedStreams struct {
-	administration.Streams
-	events *int
-}
-
-func (c countedStreams) EventsOfStream(ctx context.Context, p event.PartitionID, s event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
-	page, err := c.Streams.EventsOfStream(ctx, p, s, from, limit)
-	*c.events += len(page)
-	return page, err
-}
 
 // TestMessageDecisions_ReadsTheNewest lists decisions of three partitions, and reads no more events of
 // each than it needs.
 func TestMessageDecisions_ReadsTheNewest(t *testing.T) {
 	t.Parallel()
 	f, read := newFixture(t), 0
-	log := administration.NewLog(administration.LogConfig{
-		Entities: f.store.Directory, Streams: countedStreams{f.store.Events, &read}, Writer: f.writer, Directory: f.former, LogName: logName, Clock: f.clock, Logger: slog.New(slog.DiscardHandler),
-	})
-	decisions := administration.NewSubscriptions(log, tenancy.Actor)
+	f.streams.tamper = func(*event.Recorded) { read++ }
+	log, _ := f.node()
+	decisions := administration.NewSubscriptions(log)
 	partitions := []event.PartitionID{11, 12, 13}
 	var want []string // by partition and sequence, the oldest first
 	decide := func(p event.PartitionID, first, messages int) {

@@ -28,8 +28,8 @@ const (
 	principalStream      = "backbone.principal"
 )
 
-// Module declares the event types of the administrative log. It has no intents: only Log and
-// Principals append them.
+// Module declares the event types of the administrative log. It has no intents: the services that
+// decide append them through Log.
 type Module struct{}
 
 var _ module.Module = Module{}
@@ -69,6 +69,9 @@ func builtin(name, description, schema, example string) module.EventType {
 		RetentionClass: eventtype.Regulatory, MinRetentionYears: retentionYears,
 	}}
 }
+
+// exampleHash is the SHA-256 in examples.
+const exampleHash = "63b29bc1f982232bc81692856ecc49919aefc76c68398a1b2e1a29072ac4415d"
 
 // retentionYears is how long an installation must be able to show who had which rights: the
 // books that they could write to are kept as long.

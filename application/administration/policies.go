@@ -2,7 +2,6 @@ package administration
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/concurrency"
@@ -28,24 +27,13 @@ type Policy struct {
 // were recorded last.
 func (l *Log) installPolicy(ctx context.Context, log ports.LegalEntity) error {
 	for try := 1; ; try++ {
-		status, err := l.streams.StreamStatus(ctx, log.Partition, installedPolicy)
-		if err != nil {
+		last, err := l.newest(ctx, log, installedPolicy)
+		if err != nil || last.StreamVersion > 0 && isPolicy(&last, l.policy.SHA256) {
 			return err
-		}
-		expected := concurrency.NoStream()
-		if status.State != event.StreamAbsent {
-			expected = concurrency.Exactly(status.Version)
-			last, err := l.streams.EventsOfStream(ctx, log.Partition, installedPolicy, status.Version, 1)
-			if err != nil {
-				return err
-			}
-			if len(last) == 1 && isPolicy(&last[0], l.policy.SHA256) {
-				return nil
-			}
 		}
 		err = l.writer.Write(ctx, Write{
 			Log: log, Actor: event.Actor{Type: event.System, ID: "backbone", Name: "policy"}, Drafts: []event.Draft{draft(PolicyInstalled, installedPolicy, *l.policy)},
-			Streams: []concurrency.StreamExpectation{{Stream: installedPolicy, Expected: expected}},
+			Streams: []concurrency.StreamExpectation{{Stream: installedPolicy, Expected: expectVersion(last.StreamVersion)}},
 		})
 		switch {
 		case err == nil:
@@ -58,9 +46,8 @@ func (l *Log) installPolicy(ctx context.Context, log ports.LegalEntity) error {
 }
 
 func isPolicy(e *event.Recorded, digest string) bool {
-	data, err := e.Data()
 	var installed Policy
-	return err == nil && json.Unmarshal(data, &installed) == nil && installed.SHA256 == digest
+	return decode(e, &installed) == nil && installed.SHA256 == digest
 }
 
 func registerPolicies(r *module.Registrar) {

@@ -23,7 +23,7 @@ func registerPrincipals(r *module.Registrar) {
 	r.EventType(builtin(TokenIssued, "A principal received its first access token. Only the hash is known.", tokenSchema, tokenExample))
 	r.EventType(builtin(TokenRotated, "A principal received another access token. The one before is good no longer.", tokenSchema, tokenExample))
 	r.EventType(builtin(TokenExpired, "An access token that has expired was used. Recorded once for a token.",
-		expiredSchema, `{"principal_id":"p-0002-1","token_sha256":"63b29bc1f982232bc81692856ecc49919aefc76c68398a1b2e1a29072ac4415d","expired_at":"2027-03-31T12:00:00Z"}`))
+		expiredSchema, `{"principal_id":"p-0002-1","token_sha256":"`+exampleHash+`","expired_at":"2027-03-31T12:00:00Z"}`))
 }
 
 // rightsSchema is rightsBefore with what version 2 added.
@@ -81,7 +81,7 @@ const tokenSchema = `{
   }
 }`
 
-const tokenExample = `{"principal_id":"p-0002-1","token_sha256":"63b29bc1f982232bc81692856ecc49919aefc76c68398a1b2e1a29072ac4415d","expires_at":"2027-03-31T12:00:00Z"}`
+const tokenExample = `{"principal_id":"p-0002-1","token_sha256":"` + exampleHash + `","expires_at":"2027-03-31T12:00:00Z"}`
 
 const reviewedSchema = `{
   "type": "object",

@@ -35,7 +35,7 @@ type Principals struct {
 	heads    Heads
 	clock    ports.Clock
 
-	reading sync.Mutex    // held by the one who reads
+	reading readLock
 	reads   atomic.Uint64 // that are finished
 
 	mu      sync.RWMutex
@@ -48,7 +48,7 @@ var _ ports.Principals = (*Principals)(nil)
 // NewPrincipals makes the directory over the administrative logs.
 func NewPrincipals(log *Log, chains ports.ChainReader, heads Heads) *Principals {
 	return &Principals{
-		log: log, entities: log.entities, chains: chains, heads: heads, clock: log.clock,
+		log: log, entities: log.entities, chains: chains, heads: heads, clock: log.clock, reading: newReadLock(),
 		folds: map[event.PartitionID]*fold{}, byToken: map[event.Hash]event.PartitionID{},
 	}
 }
@@ -66,6 +66,11 @@ func (p *Principals) PrincipalByTokenHash(ctx context.Context, hash event.Hash) 
 			return ports.Principal{}, f.broken
 		}
 		return clone(f.principals[f.byToken[hash]].Principal), nil
+	}
+	for _, f := range p.folds {
+		if fault.KindOf(f.broken) == fault.Unavailable && !IsBroken(f.broken) {
+			return ports.Principal{}, f.broken // the token may be in what could not be read
+		}
 	}
 	return ports.Principal{}, fault.New(fault.Unauthenticated, "auth.token_unknown", "the access token is not known; sign in again or ask the administrator for a new one")
 }
@@ -247,14 +252,6 @@ func (p *Principals) logins(log ports.LegalEntity, personID string) ([]ports.Pri
 	return f.logins(personID, p.clock.Now())
 }
 
-// writeBy begins a batch; the zero actor is the operator.
-func writeBy(log ports.LegalEntity, by event.Actor) Write {
-	if by.ID == "" {
-		by = operator
-	}
-	return Write{Log: log, Actor: by}
-}
-
 // plan plans the events that give a principal its rights and its token.
 func (p *Principals) plan(log ports.LegalEntity, principal ports.Principal, reason string, by event.Actor) (Write, error) {
 	p.mu.RLock()
@@ -280,32 +277,26 @@ func (p *Principals) plan(log ports.LegalEntity, principal ports.Principal, reas
 	case isLive != (principal.Version != 0), isLive && principal.Version != before.Version:
 		return Write{}, principalChanged()
 	case isLive:
-		w.Drafts = renewed(before.Principal, principal, reason)
+		w.Drafts = renewalDrafts(before.Principal, principal, reason)
 	default:
-		w.Drafts = enrolled(principal, reason)
+		w.Drafts = enrolmentDrafts(principal, reason)
 	}
 	w.Streams = []concurrency.StreamExpectation{expect}
 	return w, nil
 }
 
 // read folds what is new. A caller that waited while another read began and ended need not
-// read again.
+// read again. What is wrong with one log is kept in its fold; an error is that of all.
 func (p *Principals) read(ctx context.Context) error {
 	asked := p.reads.Load()
-	p.reading.Lock()
-	defer p.reading.Unlock()
+	if err := p.reading.lock(ctx); err != nil {
+		return err
+	}
+	defer p.reading.unlock()
 	if p.reads.Load() > asked+1 {
 		return nil
 	}
-	logs, err := p.entities.AdministrativeLogs(ctx, "")
-	if err != nil {
-		return err
-	}
-	partitions := make([]event.PartitionID, len(logs))
-	for i, log := range logs {
-		partitions[i] = log.Partition
-	}
-	heads, err := p.heads.Heads(ctx, partitions)
+	logs, heads, err := readHeads(ctx, p.entities, p.heads, "")
 	if err != nil {
 		return err
 	}
@@ -318,13 +309,10 @@ func (p *Principals) read(ctx context.Context) error {
 	return nil
 }
 
-// pageEvents is how many events are read at once.
-const pageEvents = 500
-
 // follow folds the events of a log up to its head. A log that ends before the events that
 // were read, or in another one, is read again from its beginning: the database was restored,
-// or failed over to a standby that lacked them. A broken log with the same head is
-// not read again within brokenPause: every request, whatever its token, would read all of it.
+// or failed over to a standby that lacked them. What is wrong with a log is kept in its fold; an
+// error is that of the context. See brokenPause.
 func (p *Principals) follow(ctx context.Context, log ports.LegalEntity, head ports.Head) error {
 	p.mu.RLock()
 	before := p.folds[log.Partition]
@@ -333,15 +321,18 @@ func (p *Principals) follow(ctx context.Context, log ports.LegalEntity, head por
 		return nil
 	}
 	f := newFold(log, event.GenesisChecksum(p.log.logName, log.Partition))
-	if before != nil && before.broken == nil && head.Sequence > before.at {
+	if before != nil && !IsBroken(before.broken) && head.Sequence > before.at {
 		f = before.copy()
+		f.broken = nil
 	}
 	for f.broken == nil && f.at < head.Sequence {
-		page, err := p.chains.ChainPage(ctx, log.Partition, f.at, pageEvents)
-		if err != nil {
+		page, err := readPage(ctx, p.chains, log.Partition, f.at)
+		switch {
+		case err != nil && ctx.Err() != nil:
 			return err
-		}
-		if len(page) == 0 {
+		case err != nil:
+			f.broken = err
+		case len(page) == 0:
 			f.fail("it ends before its head")
 		}
 		for i := range page {
@@ -349,9 +340,9 @@ func (p *Principals) follow(ctx context.Context, log ports.LegalEntity, head por
 		}
 	}
 	if f.broken != nil && (before == nil || before.broken == nil) {
-		p.log.logger.ErrorContext(ctx, "the administrative log of a tenant does not hold together; its callers are refused", "tenant", log.TenantID, "after", f.at, "code", fault.CodeOf(f.broken))
+		p.log.logger.ErrorContext(ctx, "the administrative log of a tenant cannot be followed; its callers are refused", "tenant", log.TenantID, "after", f.at, "code", fault.CodeOf(f.broken))
 	}
-	f.brokenAt, f.lookAgain = head, p.clock.Now().Add(brokenPause)
+	f.brokenAt, f.lookAgain = head, p.clock.Now().Add(pauseAfter(f.broken))
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.folds[log.Partition] = f
@@ -387,7 +378,7 @@ type fold struct {
 	byToken    map[event.Hash]string
 	names      map[string]module.SealedDocument // by person id
 	grants     map[event.ID]disclosure.Grant
-	broken     error      // administration.log_broken
+	broken     error      // administration.log_broken, or why it could not be read
 	brokenAt   ports.Head // the head of the log when it was found broken
 	lookAgain  time.Time  // when it is read again though it has that head
 	buffer     []byte
@@ -416,15 +407,7 @@ func (f *fold) isUpTo(head ports.Head, now time.Time) bool {
 	return head.Sequence == f.at && head.Checksum == f.checksum
 }
 
-// brokenPause is how long a broken log is not read again while its head stays the same.
-const brokenPause = 10 * time.Second
-
-func (f *fold) fail(reason string) { f.broken = logBroken(f.log, f.at, reason) }
-
-func logBroken(log ports.LegalEntity, after event.Sequence, reason string) error {
-	return fault.New(fault.Unavailable, "administration.log_broken",
-		"the administrative log of tenant %s does not hold together after event %d: %s; no caller of the tenant is let in until it does. Run `backbone verify --tenant %s` and restore the log", log.TenantID, after, reason, log.TenantID)
-}
+func (f *fold) fail(reason string) { f.broken = brokenAfter(f.log, f.at, reason) }
 
 // checkNext checks the next event against the chain, and its payload against its hash. The
 // reason is empty if they hold.

@@ -2,7 +2,6 @@ package administration
 
 import (
 	"context"
-	"encoding/json"
 
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -23,41 +22,38 @@ func (l *Log) Revisions(ctx context.Context, tenantID string, stream event.Strea
 	if err != nil {
 		return nil, err
 	}
-	return l.streams.EventsOfStream(ctx, log.Partition, stream, 1, maxRevisions)
+	events, _, err := l.streams.ReadStream(ctx, ports.StreamQuery{Partition: log.Partition, Stream: stream, Limit: maxRevisions})
+	if err == nil {
+		err = checkPayloads(tenantID, events)
+	}
+	return events, err
 }
 
 // EventsOfTypes implements ports.AdministrativeLog.
 func (l *Log) EventsOfTypes(ctx context.Context, tenantID string, types ...string) (all []event.Recorded, err error) {
-	log, err := l.Of(ctx, tenantID)
-	if err != nil {
-		return nil, err
-	}
-	for q := (ports.EventQuery{Partition: log.Partition, Types: types, Limit: pageEvents}); ; q.After = all[len(all)-1].Sequence {
-		page, err := l.streams.Events(ctx, q)
-		all = append(all, page...)
-		if err != nil || len(page) < pageEvents {
-			return all, err
-		}
-	}
+	err = l.Each(ctx, tenantID, types, func(e *event.Recorded) error {
+		all = append(all, *e)
+		return nil
+	})
+	return all, err
 }
 
 // RecordRevision implements ports.AdministrativeLog. Of several nodes that record the same
 // revision one does: the version of the stream settles it.
 func (l *Log) RecordRevision(ctx context.Context, tenantID string, actor event.Actor, r ports.Revision) error {
 	for try := 1; ; try++ {
-		events, err := l.Revisions(ctx, tenantID, r.Stream)
+		last, err := l.Latest(ctx, tenantID, r.Stream)
 		if err != nil {
 			return err
 		}
-		expected := concurrency.NoStream()
-		if n := len(events); n > 0 {
-			last, err := revisionOf(&events[n-1])
-			if err != nil || last >= r.Number {
+		if last.StreamVersion > 0 {
+			number, err := revisionOf(&last)
+			if err != nil || number >= r.Number {
 				return err
 			}
-			expected = concurrency.Exactly(events[n-1].StreamVersion)
 		}
-		err = l.Record(ctx, tenantID, actor, concurrency.StreamExpectation{Stream: r.Stream, Expected: expected}, draft(r.Type, r.Stream, r.Data))
+		expected := concurrency.StreamExpectation{Stream: r.Stream, Expected: expectVersion(last.StreamVersion)}
+		err = l.Record(ctx, tenantID, actor, expected, draft(r.Type, r.Stream, r.Data))
 		if fault.CodeOf(err) != concurrency.CodeWrongExpectedVersion || try == saveTries {
 			return err
 		}
@@ -68,11 +64,7 @@ func revisionOf(e *event.Recorded) (int, error) {
 	var data struct {
 		Revision int `json:"revision"`
 	}
-	raw, err := e.Data()
-	if err == nil {
-		err = json.Unmarshal(raw, &data)
-	}
-	if err != nil {
+	if err := decode(e, &data); err != nil {
 		return 0, fault.New(fault.Internal, "administration.event_damaged", "an event of the administrative log cannot be read; run `backbone verify`").WithCause(err)
 	}
 	return data.Revision, nil
@@ -98,16 +90,16 @@ func (l *Log) AdoptRevisions(ctx context.Context, tenantID, name string, rows fu
 			drafts[i] = draft(r.Type, r.Stream, r.Data)
 		}
 		return drafts, err
-	}, l.once)
+	}, l.appendIfAbsent)
 	if err != nil {
 		return 0, err
 	}
-	adopted, err := l.Revisions(ctx, tenantID, event.StreamID{Type: administrationStream, ID: name})
-	if err != nil || len(adopted) == 0 {
+	adopted, err := l.newest(ctx, log, event.StreamID{Type: administrationStream, ID: name})
+	if err != nil || adopted.StreamVersion == 0 {
 		return 0, err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.adopted[key] = adopted[0].Sequence
-	return adopted[0].Sequence, nil
+	l.adopted[key] = adopted.Sequence
+	return adopted.Sequence, nil
 }

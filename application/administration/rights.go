@@ -65,14 +65,14 @@ type reviewedData struct {
 	Reason      string        `json:"reason"`
 }
 
-// enrolled are the events of a new principal with its first token.
-func enrolled(p ports.Principal, reason string) []event.Draft {
+// enrolmentDrafts are the events of a new principal with its first token.
+func enrolmentDrafts(p ports.Principal, reason string) []event.Draft {
 	return append([]event.Draft{rightsDraft(PrincipalEnrolled, p, reason), tokenDraft(TokenIssued, p)}, nameDrafts(p)...)
 }
 
-// renewed are the events of another token for a principal, and of its rights if they change or
+// renewalDrafts are the events of another token for a principal, and of its rights if they change or
 // there is a reason for them.
-func renewed(before, p ports.Principal, reason string) []event.Draft {
+func renewalDrafts(before, p ports.Principal, reason string) []event.Draft {
 	var drafts []event.Draft
 	if reason != "" || !sameRights(before, p) {
 		drafts = append(drafts, rightsDraft(PrincipalGranted, p, reason))

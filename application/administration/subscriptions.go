@@ -32,16 +32,13 @@ var subscriptionTypes = []string{SubscriptionCreated, SubscriptionChanged, Subsc
 
 // Subscriptions records what persons decide about the subscriptions of a tenant. What a consumer
 // or a breaker does is no decision.
-type Subscriptions struct {
-	log   *Log
-	actor func(ports.Principal) event.Actor
-}
+type Subscriptions struct{ log *Log }
 
 var _ ports.SubscriptionDecisions = (*Subscriptions)(nil)
 
-// NewSubscriptions makes the decisions about subscriptions; actor names a principal in events.
-func NewSubscriptions(log *Log, actor func(ports.Principal) event.Actor) *Subscriptions {
-	return &Subscriptions{log: log, actor: actor}
+// NewSubscriptions makes the decisions about subscriptions.
+func NewSubscriptions(log *Log) *Subscriptions {
+	return &Subscriptions{log: log}
 }
 
 // subscriptionData is the data of the events of subscriptions: the whole subscription as it is
@@ -131,7 +128,7 @@ func (s *Subscriptions) Subscriptions(ctx context.Context, tenantID string) ([]p
 func (s *Subscriptions) Decide(ctx context.Context, d ports.SubscriptionDecision) error {
 	actor := webhookServer
 	if d.By.PersonID != "" {
-		actor = s.actor(d.By)
+		actor = d.By.Actor()
 	}
 	expected := concurrency.StreamExpectation{Stream: subscriptionStreamOf(d.Subscription.ID), Expected: expectVersion(d.Before)}
 	err := s.log.Record(ctx, d.Subscription.TenantID, actor, expected, subscriptionDraft(d.Action, d.Subscription, d.Positions))

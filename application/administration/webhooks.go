@@ -32,16 +32,13 @@ const (
 
 // Webhooks records where the webhooks of a tenant may send and what was decided about their
 // endpoints. There is no table of allowed hosts: what no event allows is not allowed.
-type Webhooks struct {
-	log   *Log
-	actor func(ports.Principal) event.Actor
-}
+type Webhooks struct{ log *Log }
 
 var _ ports.WebhookDecisions = (*Webhooks)(nil)
 
-// NewWebhooks makes the decisions about webhooks; actor names a principal in events.
-func NewWebhooks(log *Log, actor func(ports.Principal) event.Actor) *Webhooks {
-	return &Webhooks{log: log, actor: actor}
+// NewWebhooks makes the decisions about webhooks.
+func NewWebhooks(log *Log) *Webhooks {
+	return &Webhooks{log: log}
 }
 
 // hostData is the data of WebhookHostAllowed and WebhookHostRemoved.
@@ -123,7 +120,7 @@ func (w *Webhooks) DecideHost(ctx context.Context, tenantID, host string, allowe
 			eventType = WebhookHostAllowed
 		}
 		expected := concurrency.StreamExpectation{Stream: hostStreamOf(host), Expected: expectVersion(e.StreamVersion)}
-		err = w.log.Record(ctx, tenantID, w.actor(by), expected, draft(eventType, hostStreamOf(host), hostData{Host: host, Reason: reason}))
+		err = w.log.Record(ctx, tenantID, by.Actor(), expected, draft(eventType, hostStreamOf(host), hostData{Host: host, Reason: reason}))
 		if fault.CodeOf(err) != concurrency.CodeWrongExpectedVersion || try == saveTries {
 			return err
 		}
@@ -161,7 +158,7 @@ func (w *Webhooks) DecideEndpoint(ctx context.Context, d ports.WebhookDecision) 
 		eventType = WebhookCreated
 	}
 	if d.By.PersonID != "" {
-		actor = w.actor(d.By)
+		actor = d.By.Actor()
 	}
 	stream := webhookStreamOf(d.Endpoint.Subscription)
 	err := w.log.Record(ctx, d.Endpoint.TenantID, actor, concurrency.StreamExpectation{Stream: stream, Expected: expectVersion(d.Before.Version)},
@@ -220,20 +217,12 @@ func decode(e *event.Recorded, to any) error {
 	return json.Unmarshal(data, to)
 }
 
-// expectVersion expects a stream as it was read; 0: there was none.
-func expectVersion(v event.Version) concurrency.Expected {
-	if v == 0 {
-		return concurrency.NoStream()
-	}
-	return concurrency.Exactly(v)
-}
-
 func registerWebhooks(r *module.Registrar) {
 	const host = `{"host":"hooks.example.org","reason":"The receiver of the vendor portal."}`
 	r.EventType(builtin(WebhookHostAllowed, "The webhooks of the tenant may send to this host.", webhookHostSchema, host))
 	r.EventType(builtin(WebhookHostRemoved, "The webhooks of the tenant send to this host no more.", webhookHostSchema, host))
 	const endpoint = `{"subscription_uid":"01M7YGST5B2MDDN003W0A63V58","subscription_id":"machine-hook","origin":"https://hooks.example.org","secret_number":1,` +
-		`"secret_sha256":"63b29bc1f982232bc81692856ecc49919aefc76c68398a1b2e1a29072ac4415d","revision":1,"endpoint_sha256":"123cf7f2916be9c7bb1af0da600e90662cf4758e52b2243bf6d006753955487c"}`
+		`"secret_sha256":"` + exampleHash + `","revision":1,"endpoint_sha256":"123cf7f2916be9c7bb1af0da600e90662cf4758e52b2243bf6d006753955487c"}`
 	r.EventType(builtin(WebhookCreated, "A subscription was given an endpoint. The digest covers its whole row.", webhookSchema, endpoint))
 	r.EventType(builtin(WebhookChanged, "The address, headers, disclosure, secret or state of an endpoint changed.", webhookSchema, endpoint))
 	r.EventType(builtin(WebhookDeleted, "An endpoint was deleted. Nothing is sent to it any more.", webhookSchema,

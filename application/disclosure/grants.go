@@ -82,7 +82,7 @@ func (s *Service) Grant(ctx context.Context, by ports.Principal, n NewGrant) (g 
 		id = event.ID(sum[:16])
 	}
 	expected := concurrency.StreamExpectation{Stream: grantStream(id), Expected: concurrency.NoStream()}
-	err = s.Administration.Record(ctx, by.TenantID, actorOf(by), expected, grantDraft(disclosure.Granted, id, disclosure.GrantData{PersonID: n.PersonID, Classes: n.Classes, Until: n.Until, Reason: n.Reason}))
+	err = s.Administration.Record(ctx, by.TenantID, by.Actor(), expected, grantDraft(disclosure.Granted, id, disclosure.GrantData{PersonID: n.PersonID, Classes: n.Classes, Until: n.Until, Reason: n.Reason}))
 	replayed = fault.CodeOf(err) == concurrency.CodeWrongExpectedVersion
 	if err != nil && !replayed {
 		return g, false, err
@@ -137,7 +137,7 @@ func (s *Service) End(ctx context.Context, by ports.Principal, id event.ID, reas
 	if _, err := s.grant(ctx, by.TenantID, id); err != nil {
 		return disclosure.Grant{}, err
 	}
-	err := s.Administration.Record(ctx, by.TenantID, actorOf(by), concurrency.StreamExpectation{Stream: grantStream(id), Expected: concurrency.Exactly(1)},
+	err := s.Administration.Record(ctx, by.TenantID, by.Actor(), concurrency.StreamExpectation{Stream: grantStream(id), Expected: concurrency.Exactly(1)},
 		grantDraft(disclosure.Ended, id, disclosure.EndData{Reason: reason}))
 	if fault.CodeOf(err) == concurrency.CodeWrongExpectedVersion {
 		return disclosure.Grant{}, fault.New(fault.Conflict, "disclosure.ended", "the grant was ended before; read it again")
@@ -178,8 +178,4 @@ func grantStream(id event.ID) event.StreamID {
 
 func grantDraft(eventType string, id event.ID, data any) event.Draft {
 	return event.Draft{Type: eventType, SchemaVersion: 1, Stream: grantStream(id), Data: data, Source: event.Source{System: "backbone", Channel: "administration"}}
-}
-
-func actorOf(p ports.Principal) event.Actor {
-	return event.Actor{Type: p.ActorType, ID: p.PersonID, Name: p.RoleLabel, Details: event.ActorDetails{SessionID: p.PrincipalID}}
 }

@@ -87,7 +87,7 @@ func (s *Service) PlaceHold(ctx context.Context, principal ports.Principal, n Ne
 // placeHold records a hold and stores what is recorded under its id: the hold of an earlier call
 // with the same idempotency key, if there was one. Fault idempotency.mismatch: that is another hold.
 func (s *Service) placeHold(ctx context.Context, principal ports.Principal, dir directory, h ports.LegalHold) (ports.LegalHold, error) {
-	if err := s.config.Journal.RecordRevision(ctx, h.TenantID, requests.Actor(principal), placed(dir, h)); err != nil {
+	if err := s.config.Journal.RecordRevision(ctx, h.TenantID, principal.Actor(), placed(dir, h)); err != nil {
 		return h, err
 	}
 	recorded, found, err := s.recordedHold(ctx, h.TenantID, dir, h.ID)
@@ -177,7 +177,7 @@ func (s *Service) ReleaseHold(ctx context.Context, principal ports.Principal, id
 		h, err = s.config.Register.ReleaseHold(ctx, h.TenantID, id, h.ReleasedBy, h.ReleasedAt)
 		return dir.hold(h), err
 	}
-	if err := s.config.Journal.RecordRevision(ctx, principal.TenantID, requests.Actor(principal), lifted(h)); err != nil {
+	if err := s.config.Journal.RecordRevision(ctx, principal.TenantID, principal.Actor(), lifted(h)); err != nil {
 		return Hold{}, err
 	}
 	if events, err = s.config.Journal.Revisions(ctx, principal.TenantID, holdStream(id)); err != nil {

@@ -263,7 +263,7 @@ func (s *Service) end(ctx context.Context, principal ports.Principal, dir direct
 
 // record appends the event of what a person decided, with the person as its actor.
 func (s *Service) record(ctx context.Context, principal ports.Principal, r ports.ErasureRequest) error {
-	return s.config.record(ctx, requests.Actor(principal), r)
+	return s.config.record(ctx, principal.Actor(), r)
 }
 
 // Get reads a request, with the times of its steps. erasure.not_found.

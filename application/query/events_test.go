@@ -40,7 +40,7 @@ func newLogFixture() *logFixture {
 
 func (l *logFixture) createEntity(t *testing.T, tenant, code string) ports.LegalEntity {
 	t.Helper()
-	le, err := l.directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: tenant, Code: code})
+	le, err := l.directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: tenant, Code: code}, event.Actor{})
 	require.NoError(t, err)
 	return le
 }

@@ -1,6 +1,7 @@
 package redaction_test
 
 import (
+	"bytes"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/application/redaction"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/shredding"
@@ -101,4 +103,33 @@ func TestWorker_RecordsWhatACallLeft(t *testing.T) {
 	types, actors := f.recorded(t, s.ID)
 	require.Equal(t, []string{"backbone.redaction.requested", "backbone.redaction.withdrawn"}, types)
 	require.Equal(t, "s-backbone-operator", actors[1])
+}
+
+// editedStreams reads approvals with another payload, as a session of the database could leave them.
+type editedStreams struct{ *memory.EventReader }
+
+// ReadStream implements ports.StreamReader.
+func (s editedStreams) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
+	events, more, err := s.EventReader.ReadStream(ctx, q)
+	for i := range events {
+		if e := &events[i]; e.Type == shredding.RedactionStream+".approved" {
+			e.Payload = append(bytes.TrimSuffix(e.Payload, []byte("}")), ` }`...)
+		}
+	}
+	return events, more, err
+}
+
+// TestWorker_RefusesAnEditedApproval edits the payload of an approval under its own hash.
+func TestWorker_RefusesAnEditedApproval(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	s := f.approved(t, moved, "/data/remark")
+	config := f.config
+	config.Journal = f.newJournal(editedStreams{f.store.Events})
+	testkit.Must(redaction.NewWorker(config)).Work(t.Context())
+	require.Equal(t, "approved", f.state(t, s.ID).State)
+	require.Equal(t, "administration.log_broken", f.state(t, s.ID).LastError)
+	f.clock.Advance(time.Minute)
+	testkit.Must(redaction.NewWorker(f.config)).Work(t.Context())
+	require.Equal(t, "completed", f.state(t, s.ID).State)
 }

@@ -116,9 +116,7 @@ func newFixture(t *testing.T) *fixture {
 	}
 	exports, err := exportdir.Open(t.TempDir())
 	require.NoError(t, err)
-	f.journal = administration.NewLog(administration.LogConfig{
-		Entities: f.store.Directory, Streams: f.store.Events, Writer: typestest.Writer{Appends: f.log}, Directory: f.store.Directory, LogName: "till.example.org", Clock: f.clock, Logger: slog.New(slog.DiscardHandler),
-	})
+	f.journal = f.newJournal(f.store.Events)
 	f.config = redaction.Config{
 		Journal: f.journal, Redactions: f.store.Redactions, Events: f.store.Events, Rules: redaction.Rules{Types: types, Declared: catalog, Upcaster: upcasting.New(types)},
 		LegalEntities: f.store.Directory, ReadModels: f.readers, Announcer: announcer{f.log}, Chains: soundChains{}, Notes: notes{}, Exports: exports,
@@ -126,6 +124,13 @@ func newFixture(t *testing.T) *fixture {
 	}
 	f.service = testkit.Must(redaction.NewService(f.config, func() {}))
 	return f
+}
+
+// newJournal makes the administrative log of a node.
+func (f *fixture) newJournal(streams administration.Streams) *administration.Log {
+	return administration.NewLog(administration.LogConfig{
+		Entities: f.store.Directory, Streams: streams, Writer: typestest.Writer{Appends: f.log}, Directory: f.store.Directory, LogName: "till.example.org", Clock: f.clock, Logger: slog.New(slog.DiscardHandler),
+	})
 }
 
 type announcer struct{ log *eventappend.Service }

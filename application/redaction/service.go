@@ -107,7 +107,7 @@ func (s *Service) Request(ctx context.Context, p ports.Principal, n NewRequest) 
 		today, before := requests.KeyedIDs(kind, p, n.IdempotencyKey, now)
 		if first, found, err := s.findReplayed(ctx, r, today, before); err != nil || found {
 			if err == nil {
-				err = s.config.record(ctx, requests.Actor(p), all, first)
+				err = s.config.record(ctx, p.Actor(), all, first)
 			}
 			status := statusOf(le, first)
 			status.Replayed = true
@@ -125,7 +125,7 @@ func (s *Service) Request(ctx context.Context, p ports.Principal, n NewRequest) 
 	if err != nil {
 		return Status{}, err
 	}
-	return statusOf(le, stored), s.config.record(ctx, requests.Actor(p), all, stored)
+	return statusOf(le, stored), s.config.record(ctx, p.Actor(), all, stored)
 }
 
 // findReplayed returns the first request with one of the ids, if it asks for the same as r.
@@ -243,7 +243,7 @@ func (s *Service) change(ctx context.Context, p ports.Principal, id event.ID, f 
 	if r, err = f(r); err != nil {
 		return Status{}, err
 	}
-	if err := s.config.record(ctx, requests.Actor(p), entities{le}, r); err != nil {
+	if err := s.config.record(ctx, p.Actor(), entities{le}, r); err != nil {
 		return Status{}, err
 	}
 	if r.State == shredding.RedactionApproved {

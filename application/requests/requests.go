@@ -114,8 +114,3 @@ func Replayed[R any](ctx context.Context, kind Kind, read func(context.Context, 
 	}
 	return first, false, nil
 }
-
-// Actor is the person who decides, as events show actors.
-func Actor(p ports.Principal) event.Actor {
-	return event.Actor{Type: p.ActorType, ID: p.PersonID, Name: p.RoleLabel, Details: event.ActorDetails{SessionID: p.PrincipalID}}
-}

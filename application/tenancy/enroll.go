@@ -78,7 +78,7 @@ func (s *Service) Admit(ctx context.Context, by *ports.Principal, a Application)
 	}
 	var actor event.Actor
 	if by != nil {
-		actor = Actor(*by)
+		actor = by.Actor()
 		if err := s.Authorize(ctx, *by, Action{Name: actionEnroll, Enrolment: &grant}); err != nil {
 			return p, "", false, err
 		}
@@ -150,7 +150,7 @@ func (s *Service) authorizeChange(ctx context.Context, by *ports.Principal, p po
 		return event.Actor{}, nil
 	}
 	grant := Enrolment{Persons: []string{p.PersonID}, Entitlements: [][]string{nonNil(p.LegalEntities)}}
-	return Actor(*by), s.Authorize(ctx, *by, Action{Name: actionEnroll, Enrolment: &grant})
+	return by.Actor(), s.Authorize(ctx, *by, Action{Name: actionEnroll, Enrolment: &grant})
 }
 
 // maxReason is the length of a reason in bytes.

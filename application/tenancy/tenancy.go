@@ -5,6 +5,7 @@
 package tenancy
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"crypto/sha256"
@@ -29,6 +30,7 @@ type Service struct {
 	owner      func(string) string
 	typeOwners func(context.Context, string) (map[string]string, error)
 	roles      []string
+	created    func(context.Context, ports.LegalEntity, event.Actor) error
 	clock      ports.Clock
 	ids        ports.IDSource
 
@@ -60,16 +62,21 @@ type Config struct {
 	// a service sees the types of built-in modules only.
 	TypeOwners func(ctx context.Context, tenantID string) (map[string]string, error)
 	Roles      []string // that a principal may hold: module.Catalog.RoleNames
-	Clock      ports.Clock
-	IDs        ports.IDSource
+	// LegalEntityCreated records once who created a legal entity; nil records nothing.
+	LegalEntityCreated func(ctx context.Context, le ports.LegalEntity, by event.Actor) error
+	Clock              ports.Clock
+	IDs                ports.IDSource
 	// AllowDevelopmentTokens lets the tokens of `backbone dev` in.
 	AllowDevelopmentTokens bool
 }
 
 // New makes a Service.
 func New(c Config) *Service {
+	if c.LegalEntityCreated == nil {
+		c.LegalEntityCreated = func(context.Context, ports.LegalEntity, event.Actor) error { return nil }
+	}
 	return &Service{
-		entities: c.LegalEntities, principals: c.Principals, policies: c.Policies, owner: c.Owner, typeOwners: c.TypeOwners, roles: c.Roles, clock: c.Clock, ids: c.IDs,
+		entities: c.LegalEntities, principals: c.Principals, policies: c.Policies, owner: c.Owner, typeOwners: c.TypeOwners, roles: c.Roles, created: c.LegalEntityCreated, clock: c.Clock, ids: c.IDs,
 		allowDevelopmentTokens: c.AllowDevelopmentTokens,
 		byCode:                 map[entityKey]ports.LegalEntity{}, byToken: map[event.Hash]cachedPrincipal{}, roleRights: map[string]roleRights{}, cacheTTL: 5 * time.Second,
 	}
@@ -152,19 +159,6 @@ func (s *Service) recordExpiry(ctx context.Context, hash event.Hash, p ports.Pri
 	}
 }
 
-// Actor is how a principal appears on events: by the person's pseudonymous id and
-// a role label, never by name.
-//
-// A service acts for its responsible person, who therefore counts as having done what it
-// does wherever two persons are needed.
-func Actor(p ports.Principal) event.Actor {
-	a := event.Actor{Type: p.ActorType, ID: p.PersonID, Name: p.RoleLabel, Details: event.ActorDetails{SessionID: p.PrincipalID, TrustLevel: string(p.Binding.TrustLevel)}}
-	if responsible := p.Binding.ResponsiblePerson; responsible != "" {
-		a.Details.OnBehalfOf = &event.Delegate{Type: string(event.Human), ID: responsible}
-	}
-	return a
-}
-
 func nonNil(s []string) []string {
 	if s == nil {
 		return []string{}
@@ -235,10 +229,10 @@ func (s *Service) list(all []ports.LegalEntity, err error) ([]ports.LegalEntity,
 
 var entityCode = regexp.MustCompile(`^[A-Z0-9][A-Z0-9_-]{0,31}$`)
 
-// CreateLegalEntity makes a legal entity and its partition. Faults:
-// legal_entity.code_invalid, legal_entity.time_zone_invalid,
+// CreateLegalEntity makes a legal entity and its partition; the zero actor stands for the operator
+// of the installation. Faults: legal_entity.code_invalid, legal_entity.time_zone_invalid,
 // legal_entity.duplicate.
-func (s *Service) CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (ports.LegalEntity, error) {
+func (s *Service) CreateLegalEntity(ctx context.Context, le ports.LegalEntity, by event.Actor) (ports.LegalEntity, error) {
 	if !entityCode.MatchString(le.Code) {
 		return ports.LegalEntity{}, fault.New(fault.Invalid, "legal_entity.code_invalid", "a code has 1 to 32 capital letters, digits, _ or -; choose another").WithField("/code")
 	}
@@ -253,7 +247,24 @@ func (s *Service) CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (
 		le.Name = le.Code
 	}
 	le.Status, le.CreatedAt = "active", event.Micros(s.clock.Now())
-	return s.entities.CreateLegalEntity(ctx, le)
+	created, err := s.entities.CreateLegalEntity(ctx, le)
+	if fault.CodeOf(err) == "legal_entity.duplicate" {
+		return ports.LegalEntity{}, cmp.Or(s.recordExisting(ctx, le.TenantID, le.Code), err)
+	}
+	if err != nil {
+		return ports.LegalEntity{}, err
+	}
+	return created, s.created(ctx, created, by)
+}
+
+// recordExisting records a legal entity whose creation may have been cut off before that, by a
+// person whom nothing tells any more.
+func (s *Service) recordExisting(ctx context.Context, tenantID, code string) error {
+	le, err := s.LegalEntity(ctx, tenantID, code)
+	if err != nil {
+		return err
+	}
+	return s.created(ctx, le, event.Actor{})
 }
 
 // Bootstrap fixes the log's name, which enters every genesis checksum and never

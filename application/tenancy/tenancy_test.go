@@ -241,11 +241,11 @@ func TestAuthenticate_ReportsBrokenDirectory(t *testing.T) {
 
 func TestActor(t *testing.T) {
 	t.Parallel()
-	a := tenancy.Actor(ports.Principal{PersonID: "p-1", PrincipalID: "p-1-login", ActorType: event.Human, RoleLabel: "clerk"})
+	a := ports.Principal{PersonID: "p-1", PrincipalID: "p-1-login", ActorType: event.Human, RoleLabel: "clerk"}.Actor()
 	require.Equal(t, event.Actor{Type: event.Human, ID: "p-1", Name: "clerk", Details: event.ActorDetails{SessionID: "p-1-login"}}, a)
-	a = tenancy.Actor(ports.Principal{
+	a = ports.Principal{
 		PersonID: "s-1", PrincipalID: "s-1-1", ActorType: event.System, RoleLabel: "importer", Binding: ports.Binding{ResponsiblePerson: "p-1", TrustLevel: ports.TrustChecked},
-	})
+	}.Actor()
 	require.Equal(t, event.ActorDetails{SessionID: "s-1-1", TrustLevel: "checked", OnBehalfOf: &event.Delegate{Type: "human", ID: "p-1"}}, a.Details)
 }
 
@@ -347,7 +347,7 @@ func TestAuthorize_WithoutDecision(t *testing.T) {
 func TestLegalEntity_ForeignLooksUnknown(t *testing.T) {
 	t.Parallel()
 	o := newTenancyFixture(t, nil)
-	_, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DEMF"})
+	_, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DEMF"}, event.Actor{})
 	require.NoError(t, err)
 	hidden := o.Authorize(t.Context(), ports.Principal{LegalEntities: []string{"USMF"}}, tenancy.Action{Name: "events.read", LegalEntity: "DEMF"})
 	_, unknown := o.LegalEntity(t.Context(), "acme", "NONE")
@@ -360,7 +360,7 @@ func TestLegalEntity_ForeignLooksUnknown(t *testing.T) {
 func TestLegalEntities(t *testing.T) {
 	t.Parallel()
 	o := newTenancyFixture(t, nil)
-	le, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DEMF"})
+	le, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DEMF"}, event.Actor{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"DEMF", "UTC", "active"}, []string{le.Name, le.TimeZone, le.Status})
 	require.Equal(t, start, le.CreatedAt)
@@ -382,9 +382,9 @@ func TestLegalEntities(t *testing.T) {
 
 	_, err = o.LegalEntity(t.Context(), "rival", "DEMF")
 	require.Equal(t, "legal_entity.not_found", code(t, err), "another tenant's")
-	_, err = o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DEMF"})
+	_, err = o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DEMF"}, event.Actor{})
 	require.Equal(t, "legal_entity.duplicate", code(t, err))
-	other, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "rival", Code: "DEMF"})
+	other, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "rival", Code: "DEMF"}, event.Actor{})
 	require.NoError(t, err)
 	require.NotEqual(t, le.Partition, other.Partition)
 	all, err := o.LegalEntities(t.Context(), "acme")
@@ -392,10 +392,34 @@ func TestLegalEntities(t *testing.T) {
 	require.Len(t, all, 2)
 }
 
+// A legal entity is recorded with who created it. One that exists may lack its event, so that a
+// second call records it too, by no person.
+func TestLegalEntities_AreRecorded(t *testing.T) {
+	t.Parallel()
+	var recorded []string
+	var failure error
+	o := newTenancyFixture(t, func(c *tenancy.Config) {
+		c.LegalEntityCreated = func(_ context.Context, le ports.LegalEntity, by event.Actor) error {
+			recorded = append(recorded, le.Code+" by "+by.ID)
+			return failure
+		}
+	})
+	admin := event.Actor{Type: event.Human, ID: "p-admin"}
+	failure = fault.New(fault.Unavailable, "store.unavailable", "try again")
+	for range 2 {
+		_, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DEMF"}, admin)
+		require.Equal(t, "store.unavailable", code(t, err))
+	}
+	failure = nil
+	_, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DEMF"}, admin)
+	require.Equal(t, "legal_entity.duplicate", code(t, err))
+	require.Equal(t, []string{"DEMF by p-admin", "DEMF by ", "DEMF by "}, recorded)
+}
+
 func TestLegalEntity_OddTenantNames(t *testing.T) {
 	t.Parallel()
 	o := newTenancyFixture(t, nil)
-	_, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme/north", Code: "DEMF"})
+	_, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme/north", Code: "DEMF"}, event.Actor{})
 	require.NoError(t, err)
 	_, err = o.LegalEntities(t.Context(), "acme/north") // now it is in memory
 	require.NoError(t, err)
@@ -407,22 +431,22 @@ func TestLegalEntity_Input(t *testing.T) {
 	t.Parallel()
 	o := newTenancyFixture(t, nil)
 	for _, bad := range []string{"", "usmf", "US MF", "-US", "_US", "ÄMF", "US/MF", "USMF\n", strings.Repeat("A", 33)} {
-		_, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: bad})
+		_, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: bad}, event.Actor{})
 		f, _ := fault.As(err)
 		require.NotNil(t, f, "%q", bad)
 		require.Equal(t, []string{"legal_entity.code_invalid", "/code"}, []string{f.Code, f.Field}, "%q", bad)
 	}
 	for _, good := range []string{"A", "0", "US-MF_1", strings.Repeat("A", 32)} {
-		_, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: good})
+		_, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: good}, event.Actor{})
 		require.NoError(t, err, good)
 	}
 	for _, bad := range []string{"Mars/Olympus", "../../etc/passwd", "CEST+2", "Local"} {
-		_, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "ZONE", TimeZone: bad})
+		_, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "ZONE", TimeZone: bad}, event.Actor{})
 		f, _ := fault.As(err)
 		require.NotNil(t, f, bad)
 		require.Equal(t, []string{"legal_entity.time_zone_invalid", "/time_zone"}, []string{f.Code, f.Field}, bad)
 	}
-	le, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "ZONE", TimeZone: "Asia/Kathmandu", Name: "Himal", Status: "closed"})
+	le, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "ZONE", TimeZone: "Asia/Kathmandu", Name: "Himal", Status: "closed"}, event.Actor{})
 	require.NoError(t, err)
 	require.Equal(t, []string{"Himal", "Asia/Kathmandu", "active"}, []string{le.Name, le.TimeZone, le.Status})
 }
@@ -435,7 +459,7 @@ func TestBootstrap(t *testing.T) {
 	bootstrap := func(logName string, deployment uint16) error {
 		return tenancy.Bootstrap(t.Context(), store.Directory, clock, logName, deployment)
 	}
-	_, err := s.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF"})
+	_, err := s.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF"}, event.Actor{})
 	require.Equal(t, "installation.not_bootstrapped", code(t, err))
 	for _, bad := range []string{"", "a b", "a\nb", "a+b", strings.Repeat("x", 201)} {
 		require.Equal(t, "installation.log_name_invalid", code(t, bootstrap(bad, 1)), "%q", bad)
@@ -450,7 +474,7 @@ func TestBootstrap(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, ports.Installation{LogName: "ledger.example.org", Deployment: 4095, CreatedAt: start}, i)
 
-	le, err := s.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF"})
+	le, err := s.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF"}, event.Actor{})
 	require.NoError(t, err)
 	require.EqualValues(t, 4095, le.Partition>>19)
 	head, err := store.Events.Head(t.Context(), le.Partition)

@@ -7,6 +7,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/application/verify"
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -27,7 +28,7 @@ func TestRun_Skips(t *testing.T) {
 	log, v := administered(t)
 	le, err := log.Database.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF"})
 	require.NoError(t, err)
-	require.NoError(t, log.LegalEntityCreated(t.Context(), le))
+	require.NoError(t, log.LegalEntityCreated(t.Context(), le, event.Actor{}))
 	decisions := log.Projections()
 	skip := func(version int, by, reason string) ports.DeadLetter {
 		record, err := decisions.Projection(t.Context(), "acme", "ap.vendors")

@@ -13,7 +13,6 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/application/pipeline"
-	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs/demo"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -63,7 +62,7 @@ func demoEntities(ctx context.Context, app *wire.App) ([]ports.LegalEntity, erro
 	for _, e := range demo.Entities {
 		le, exists := have[e.Code]
 		if !exists {
-			le, err = app.Tenancy.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: demo.Tenant, Code: e.Code, Name: e.Name, TimeZone: e.TimeZone})
+			le, err = app.Tenancy.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: demo.Tenant, Code: e.Code, Name: e.Name, TimeZone: e.TimeZone}, event.Actor{})
 			if err != nil {
 				return nil, err
 			}
@@ -198,7 +197,7 @@ func demoCaller(app *wire.App, role string) pipeline.Caller {
 	for _, p := range personas(app) {
 		if p.Role == role {
 			principal := demoPrincipal(p)
-			return pipeline.Caller{Principal: principal, Actor: tenancy.Actor(principal)}
+			return pipeline.Caller{Principal: principal, Actor: principal.Actor()}
 		}
 	}
 	return pipeline.Caller{}

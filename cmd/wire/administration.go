@@ -15,7 +15,6 @@ import (
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/subscriptions"
-	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -90,7 +89,7 @@ func (a *App) actorOf(ctx context.Context, tenantID, personID string) (event.Act
 	if err != nil && fault.KindOf(err) == fault.NotFound {
 		return event.Actor{Type: event.Human, ID: personID, Name: "operator"}, nil
 	}
-	actor := tenancy.Actor(p)
+	actor := p.Actor()
 	actor.Details.SessionID = "" // the person may have several logins
 	return actor, err
 }
@@ -125,20 +124,8 @@ func (w administrationWriter) Write(ctx context.Context, b administration.Write)
 	return err
 }
 
-// recordedEntities records every legal entity that is created, and requests keys for its
-// tenant, which may be new.
-type recordedEntities struct {
-	legalEntities
-	log     *administration.Log
-	prepare func()
-}
-
-// CreateLegalEntity implements ports.LegalEntities.
-func (r recordedEntities) CreateLegalEntity(ctx context.Context, le ports.LegalEntity) (ports.LegalEntity, error) {
-	le, err := r.legalEntities.CreateLegalEntity(ctx, le)
-	if err != nil {
-		return le, err
-	}
-	r.prepare()
-	return le, r.log.LegalEntityCreated(ctx, le)
+// legalEntityCreated records a legal entity, and requests keys for its tenant, which may be new.
+func (a *App) legalEntityCreated(ctx context.Context, le ports.LegalEntity, by event.Actor) error {
+	a.prepareNewTenant()
+	return a.administration.LegalEntityCreated(ctx, le, by)
 }

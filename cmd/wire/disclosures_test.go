@@ -10,6 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/configs"
 	access "github.com/erpbackbone/backbone/domain/disclosure"
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/modules"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
@@ -26,7 +27,7 @@ func TestAccessesAreVerified(t *testing.T) {
 	a, err := Open(t.Context(), config, Options{Modules: modules.BuiltIn(), LogName: "node.example.org"})
 	require.NoError(t, err)
 	defer a.Close()
-	_, err = a.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF", TimeZone: "UTC"})
+	_, err = a.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF", TimeZone: "UTC"}, event.Actor{})
 	require.NoError(t, err)
 	reader := ports.Principal{TenantID: "acme", PersonID: "p-1", PrincipalID: "p-1-1"}
 	for range 3 {

@@ -179,7 +179,7 @@ func TestDrillRestore(t *testing.T) {
 	original, backup := filepath.Join(root, "original"), filepath.Join(root, "backup")
 	d.startCluster(original)
 	d.serve()
-	d.entity, err = d.server.App.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: drillTenant, Code: "FRMF", Name: "France", TimeZone: "Europe/Paris"})
+	d.entity, err = d.server.App.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: drillTenant, Code: "FRMF", Name: "France", TimeZone: "Europe/Paris"}, event.Actor{})
 	require.NoError(t, err)
 	subject := json.RawMessage(`{"entity_role":"subject"}`)
 	_, err = d.server.App.Registry.Register(t.Context(), eventtype.Registration{

@@ -243,12 +243,9 @@ func storedVerifierKeys(ctx context.Context, exports ports.ExportStore) ([]strin
 	return out, nil
 }
 
-// These aliases exist to be embedded: an embedded ports.SubjectKeys would hide its method of
-// the same name.
-type (
-	subjectKeys   = ports.SubjectKeys
-	legalEntities = ports.LegalEntities
-)
+// subjectKeys exists to be embedded: an embedded ports.SubjectKeys would hide its method of the
+// same name.
+type subjectKeys = ports.SubjectKeys
 
 // kekCreator creates a tenant's first KEK when it is requested and does not exist.
 type kekCreator struct {

@@ -16,7 +16,7 @@ import (
 func (a *App) composeSubscriptions(clock ports.Clock, ids ports.IDSource, cursors subscriptions.Cursors) (err error) {
 	c := a.config.Subscriptions
 	a.Subscriptions, err = subscriptions.New(subscriptions.Config{
-		Store: a.Store.Subscriptions, Log: a.Store.Events, Decisions: administration.NewSubscriptions(a.administration, tenancy.Actor), Access: subscriptionAccess{a}, Heads: a.heads, IDs: ids, Clock: clock,
+		Store: a.Store.Subscriptions, Log: a.Store.Events, Decisions: administration.NewSubscriptions(a.administration), Access: subscriptionAccess{a}, Heads: a.heads, IDs: ids, Clock: clock,
 		Modules: a.modules, Observer: a.metrics, Logger: a.logger, Cursors: cursors,
 		Limits: subscriptions.Limits{
 			MaxPerTenant: c.PerTenant, MaxBytes: c.PollBytes, ExpireInterval: c.Sweep, RecheckInterval: c.Recheck, MeasureInterval: c.Measure, OrphanInterval: c.Orphans,

@@ -31,7 +31,7 @@ type webhookRunner struct {
 func (a *App) composeWebhooks() error {
 	c := a.config.Webhook
 	service, err := webhooks.NewService(webhooks.ServiceConfig{
-		Endpoints: a.Store.Webhooks, Attempts: a.Store.Webhooks, Decisions: administration.NewWebhooks(a.administration, tenancy.Actor), Entities: a.Store.Directory, Subscriptions: a.Store.Subscriptions, Principals: a.Principals, Secrets: a.vault, Clock: system.Clock{}, IDs: system.NewIDs(), Timeout: c.Timeout, Overlap: c.SecretOverlap,
+		Endpoints: a.Store.Webhooks, Attempts: a.Store.Webhooks, Decisions: administration.NewWebhooks(a.administration), Entities: a.Store.Directory, Subscriptions: a.Store.Subscriptions, Principals: a.Principals, Secrets: a.vault, Clock: system.Clock{}, IDs: system.NewIDs(), Timeout: c.Timeout, Overlap: c.SecretOverlap,
 		Resume: func(ctx context.Context, owner ports.Principal, id string) error {
 			_, err := a.Subscriptions.Resume(ctx, subscriptions.Caller{Principal: owner}, id)
 			return err

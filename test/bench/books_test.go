@@ -144,7 +144,7 @@ func (b *books) distribute(t *testing.T) {
 	ids := system.NewIDs()
 	through := 0
 	for i := range booksCopies {
-		le, err := app.Tenancy.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: demo.Tenant, Code: fmt.Sprintf("COPY%d", i+1), Name: "Bench", TimeZone: "UTC", Status: "active"})
+		le, err := app.Tenancy.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: demo.Tenant, Code: fmt.Sprintf("COPY%d", i+1), Name: "Bench", TimeZone: "UTC", Status: "active"}, event.Actor{})
 		require.NoError(t, err)
 		part := partition{LegalEntity: le}
 		for end := b.whole.events * (i + 1) / booksCopies; through < end; {

@@ -64,7 +64,7 @@ func reportReads(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *
 		TenantID: "bench", PersonID: "p-1", PrincipalID: "u-1", ActorType: event.Human, RoleLabel: "auditor", Roles: []string{"auditor"},
 	})
 	require.NoError(t, err)
-	entity, err := app.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "bench", Code: "BENCH", Name: "Bench", TimeZone: "UTC", Status: "active"})
+	entity, err := app.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "bench", Code: "BENCH", Name: "Bench", TimeZone: "UTC", Status: "active"}, event.Actor{})
 	require.NoError(t, err)
 	l := &readFixture{server: server, entity: entity}
 	l.load(t, o.events, figures)

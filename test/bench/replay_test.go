@@ -108,7 +108,7 @@ func (l *readFixture) group(t *testing.T) (tenant string) {
 	for n := range groupEntities {
 		le, err := l.server.App.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{
 			TenantID: tenant, Code: fmt.Sprintf("LE%02d", n), Name: "Bench", TimeZone: "UTC", Status: "active",
-		})
+		}, event.Actor{})
 		require.NoError(t, err)
 		for range groupEvents / batchEvents {
 			r := ports.AppendRequest{Partition: le.Partition, Events: make([]event.Prepared, batchEvents)}

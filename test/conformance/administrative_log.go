@@ -7,7 +7,6 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/application/administration"
-	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/typestest"
@@ -44,12 +43,12 @@ func (l *AdministrativeLog) Node(adoptions ...administration.Adoption) *administ
 
 // Webhooks are the decisions about webhooks.
 func (l *AdministrativeLog) Webhooks() *administration.Webhooks {
-	return administration.NewWebhooks(l.Log, tenancy.Actor)
+	return administration.NewWebhooks(l.Log)
 }
 
 // Subscriptions are the decisions about subscriptions.
 func (l *AdministrativeLog) Subscriptions() *administration.Subscriptions {
-	return administration.NewSubscriptions(l.Log, tenancy.Actor)
+	return administration.NewSubscriptions(l.Log)
 }
 
 // Projections are the decisions about custom projections.

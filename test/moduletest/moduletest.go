@@ -98,7 +98,7 @@ func NewOnPostgres(t testing.TB, modules ...plugin.Module) *Books {
 		<-ended
 		app.Close()
 	})
-	entity, err := app.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "test", Code: "USMF"})
+	entity, err := app.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "test", Code: "USMF"}, event.Actor{})
 	require.NoError(t, err)
 	return &Books{Catalog: app.Catalog, Pipeline: app.Pipeline, Entity: entity, t: t, head: app.Store.Events.Head, events: app.Store.Events.Events, reports: app.Reports}
 }

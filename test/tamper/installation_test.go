@@ -126,7 +126,7 @@ func install(t *testing.T) *installation {
 		i.tokens[role], err = server.App.Tenancy.Enroll(t.Context(), caller)
 		require.NoError(t, err)
 	}
-	i.entity, err = server.App.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: tenant, Code: "DEMF", Name: "Demo", TimeZone: "UTC"})
+	i.entity, err = server.App.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: tenant, Code: "DEMF", Name: "Demo", TimeZone: "UTC"}, event.Actor{})
 	require.NoError(t, err)
 	i.setUpBooks()
 	vendor := i.registerFirm()

@@ -20,7 +20,10 @@ type Config struct {
 	Register ports.ProjectionRegister
 	// Decisions records definitions before the register has them.
 	Decisions ports.ProjectionDecisions
-	Entities  ports.LegalEntities
+	Entities  interface {
+		// LegalEntities lists those of a tenant.
+		LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error)
+	}
 	// Events gives trials stored events, upcast to the newest version of their type.
 	Events ports.EventSearcher
 	// Upcast makes a handler receive events in the newest version of their type.
