@@ -11,6 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/domain/stream"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -83,7 +84,7 @@ const maxReasonRunes = 1000
 
 // Delete deletes a stream so that the next append recreates it, or tombstones it for good.
 // Faults: stream.owned_by_module, stream.not_found, stream.deleted, stream.tombstoned,
-// stream.access_denied, those of ports.EventAppender.
+// stream.access_denied, stream.reason_too_long, pii.in_text, those of ports.EventAppender.
 func (s *Service) Delete(ctx context.Context, c Change, tombstone bool) (Outcome, error) {
 	if err := s.RequireOwned(ctx, c.LegalEntity, c.Stream); err != nil {
 		return Outcome{}, err
@@ -171,6 +172,9 @@ func (s *Service) checkRoles(a *stream.ACL) error {
 func (s *Service) appendChange(ctx context.Context, c Change, eventType string, data changeData, change event.StreamChange) (Outcome, error) {
 	if utf8.RuneCountInString(c.Reason) > maxReasonRunes {
 		return Outcome{}, fault.New(fault.Invalid, "stream.reason_too_long", "a reason has at most %d characters; shorten it", maxReasonRunes).WithField("reason")
+	}
+	if err := shredding.CheckText("reason", c.Reason); err != nil {
+		return Outcome{}, err
 	}
 	change.Action = stream.ActionOf(eventType)
 	encoded, err := json.Marshal(data)
