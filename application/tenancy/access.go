@@ -29,8 +29,8 @@ type Action struct {
 // Enrolment is an enrolment as the access policy sees it.
 type Enrolment struct {
 	Persons []string `json:"persons"` // who gains by it: the principal, and the one responsible for it
-	// Entitlements are the legal entities of the principal after the enrolment, and before it
-	// if it was enrolled already; an empty list is all of the tenant.
+	// Entitlements are the legal entities of the principal after the enrolment, and of each login
+	// that the person had before it; an empty list is all of the tenant.
 	Entitlements [][]string `json:"entitlements"`
 }
 
