@@ -168,6 +168,11 @@ func mixedLegalEntities(pointer string) error {
 // typesOf lists each event type of the batch once, with the module that owns it. A service may
 // write types of its modules only, so that a type without a module is unknown to it.
 func (s *Server) typesOf(ctx context.Context, batch *api.AppendRequest) ([]tenancy.TypeAccess, error) {
+	if p := callOf(ctx).principal; p.IsService() { // learns of types that were registered on another node just now
+		if _, err := s.config.Types.FindUnregistered(ctx, p.TenantID, convert(batch.Events, func(e api.NewEvent) string { return e.Type })); err != nil {
+			return nil, err
+		}
+	}
 	sight, err := module.SightOf(ctx)
 	if err != nil {
 		return nil, err

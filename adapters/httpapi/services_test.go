@@ -183,6 +183,48 @@ func TestServices_Write(t *testing.T) {
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
 }
 
+// What a service writes is checked against the event types in memory. A registry that cannot be
+// asked holds up no append and no intent, and above all makes no executed intent look failed.
+func TestServices_WriteWithoutRegistry(t *testing.T) {
+	t.Parallel()
+	h, _, _ := startServices(t)
+	a := h.do(t, testRequest{method: "POST", path: "/api/admin/principals", token: "admin", body: `{"person_id":"s-notes","kind":"service","roles":["ap_clerk"],"modules":["note"],"responsible_person":"p-controller"}`})
+	require.Equal(t, http.StatusCreated, a.status, string(a.body))
+	h.tokens["notes"] = a.json(t)["token"].(string)
+	h.registry.away.Store(true)
+	for body, status := range map[string]int{`"dry_run":true`: http.StatusOK, `"dry_run":false`: http.StatusCreated} {
+		a = h.do(t, testRequest{method: "POST", path: "/api/intents", token: "notes", body: `{"type":"note.add_page","legal_entity":"DEMF","payload":{"number":"1"},` + body + `}`})
+		require.Equal(t, status, a.status, string(a.body))
+	}
+	a = h.do(t, testRequest{method: "POST", path: "/api/events", token: "hr", body: `{"events":[` + hired("") + `]}`})
+	require.Equal(t, http.StatusCreated, a.status, string(a.body))
+	a = h.do(t, testRequest{method: "POST", path: "/api/events", token: "hr", body: `{"events":[` + strings.Replace(hired(""), "hired", "fired", 1) + `]}`})
+	require.Equal(t, http.StatusServiceUnavailable, a.status, "unknown is not the same as not registered")
+	a = h.do(t, testRequest{method: "GET", path: "/api/streams/$all?from=0", token: "hr"})
+	require.Equal(t, http.StatusServiceUnavailable, a.status, "a page could lack events of a type that is new")
+}
+
+// A service whose modules become fewer sees no more of the others' events, also in an export that
+// has begun.
+func TestServices_ExportAfterNarrowing(t *testing.T) {
+	t.Parallel()
+	access := &changingAccess{}
+	h := startAPI(t, func(c *httpapi.Config) { access.Access, c.Access = c.Access, access })
+	h.machineType(t)
+	h.appendMachines(t, "USMF", 350)
+	requests := 0
+	narrow := func(p ports.Principal) (ports.Principal, error) {
+		if requests++; requests > 1 {
+			p.Binding.Modules = []string{"hr"}
+		}
+		return p, nil
+	}
+	access.now.Store(&narrow)
+	lines, err := h.export(t, "stream_type=scope&stream_id=USMF", "module")
+	require.NoError(t, err)
+	require.Len(t, lines, 100, "the first page")
+}
+
 // The events of a service name the person who answers for it.
 func TestServices_ActFor(t *testing.T) {
 	t.Parallel()

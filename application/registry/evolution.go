@@ -505,7 +505,7 @@ func (r *Registry) confirmVersion(ctx context.Context, proposed []eventtype.Regi
 func (r *Registry) FindUnregistered(ctx context.Context, tenantID string, types []string) ([]string, error) {
 	unknown := func() (out []string) {
 		for _, name := range types {
-			if len(r.holding(tenantID, name).versions[name]) == 0 {
+			if len(r.registryOf(tenantID, name).versions[name]) == 0 {
 				out = append(out, name)
 			}
 		}
@@ -545,7 +545,7 @@ func (r *Registry) History(ctx context.Context, tenantID, name string) ([]eventt
 	if err := r.Refresh(ctx, tenantID); err != nil {
 		return nil, err
 	}
-	out, err := r.store.EventTypeHistory(ctx, r.holding(tenantID, name).tenantID, name)
+	out, err := r.store.EventTypeHistory(ctx, r.registryOf(tenantID, name).tenantID, name)
 	if err == nil && len(out) == 0 {
 		err = eventtype.NotRegistered(name)
 	}
