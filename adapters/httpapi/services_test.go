@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
+	"github.com/erpbackbone/backbone/application/streams"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
@@ -25,7 +27,7 @@ func hired(more string) string {
 // startServices starts a server with a service for each of two modules, and one that reads the
 // other's events by contract. It returns the ids of one event of each module, of which the
 // first led to the second.
-func startServices(t *testing.T) (h *apiFixture, machineEvent, hrEvent string) {
+func startServices(t *testing.T, change ...func(*httpapi.Config)) (h *apiFixture, machineEvent, hrEvent string) {
 	t.Helper()
 	tokens := map[string]string{}
 	h = startAPI(t, func(c *httpapi.Config) {
@@ -42,6 +44,9 @@ func startServices(t *testing.T) (h *apiFixture, machineEvent, hrEvent string) {
 			})
 			require.NoError(t, err)
 			tokens[name] = token
+		}
+		for _, f := range change {
+			f(c)
 		}
 	})
 	for name, token := range tokens {
@@ -181,6 +186,51 @@ func TestServices_Write(t *testing.T) {
 	}
 	a = h.do(t, testRequest{method: "DELETE", path: "/api/streams/employee/E-1?legal_entity=USMF", token: "hr"})
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
+}
+
+// racingStreams lets another writer in between the check of a stream and the append.
+type racingStreams struct {
+	ports.StreamReader
+	then func()
+}
+
+func (r *racingStreams) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
+	events, more, err := r.StreamReader.ReadStream(ctx, q)
+	if then := r.then; then != nil {
+		r.then = nil
+		then()
+	}
+	return events, more, err
+}
+
+// A stream that no event tells yet whose it is belongs to the service that writes it first, also when
+// two services find it so at the same time.
+func TestServices_FirstWriterOwnsStream(t *testing.T) {
+	t.Parallel()
+	var config httpapi.Config
+	h, _, _ := startServices(t, func(c *httpapi.Config) { config = *c })
+	racing := &racingStreams{StreamReader: h.store.Events}
+	config.Streams = streams.New(streams.Config{Reader: racing})
+	h.serve(t, newServer(t, config))
+	write := func(token, e, stream string) testAnswer {
+		e = strings.Replace(strings.Replace(e, `"type":"machine","id":"M-17"`, stream, 1), `"type":"employee","id":"E-1"`, stream, 1)
+		return h.do(t, testRequest{method: "POST", path: "/api/events", token: token, body: `{"events":[` + e + `]}`})
+	}
+	for name, c := range map[string]struct {
+		token, event, stream string
+		status               int
+		code                 any
+	}{
+		"another module": {"machines", serviced(""), `"type":"shared","id":"S-1"`, http.StatusForbidden, "append.stream_owned_by_module"},
+		"the same":       {"hr", hired(""), `"type":"shared","id":"S-2"`, http.StatusCreated, nil},
+	} {
+		var first testAnswer
+		racing.then = func() { first = write(c.token, c.event, c.stream) }
+		a := write("hr", hired(""), c.stream)
+		require.Equal(t, http.StatusCreated, first.status, "%s: %s", name, first.body)
+		require.Equal(t, c.status, a.status, "%s: %s", name, a.body)
+		require.Equal(t, c.code, a.json(t)["code"], name)
+	}
 }
 
 // What a service writes is checked against the event types in memory. A registry that cannot be
