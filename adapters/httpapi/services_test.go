@@ -254,6 +254,30 @@ func TestServices_WriteWithoutRegistry(t *testing.T) {
 	require.Equal(t, http.StatusServiceUnavailable, a.status, "a page could lack events of a type that is new")
 }
 
+// A subscription of a service tells nothing about types and modules that it does not see: not that
+// there are some, and not which of their fields are personal.
+func TestServices_SubscribeToOwnTypes(t *testing.T) {
+	t.Parallel()
+	service := &lateSubscriptions{}
+	h, _, _ := startServices(t, func(c *httpapi.Config) { c.Subscriptions = service })
+	service.Subscriptions = subscriptionsOf(h)
+	a := h.do(t, testRequest{method: "POST", path: "/api/event-types", token: "admin", body: `{
+		"type": "crm.contact.met", "schema_version": 1, "module": "crm", "description": "A contact was met.", "retention_class": "regulatory",
+		"data_schema": {"type": "object", "properties": {"person": {"type": "string"}, "nick": {"type": "string"}}, "required": ["person"], "additionalProperties": false},
+		"pii_fields": [{"path": "$.nick", "class": "contact", "subject": {"path": "$.person", "type": "person"}}], "examples": [{"nick": "A", "person": "p-17"}]}`})
+	require.Equal(t, http.StatusCreated, a.status, string(a.body))
+	for body, code := range map[string]any{
+		`"event_types":["equipment.machine.serviced"]`:                             "query.event_type_unknown",
+		`"event_types":["equipment.machine.sold"]`:                                 "query.event_type_unknown",
+		`"modules":["equipment"]`:                                                  "query.module_unknown",
+		`"id":"s-1","predicate":{"path":"$.nick","operator":"eq","value":"\"A\""}`: nil,
+		`"id":"s-2","event_types":["hr.employee.hired"]`:                           nil,
+	} {
+		a := h.do(t, testRequest{method: "POST", path: "/api/subscriptions", token: "hr", body: `{"subscriber_type":"service","subscriber_id":"x",` + body + `}`})
+		require.Equal(t, code, a.json(t)["code"], "%s: %s", body, a.body)
+	}
+}
+
 // A service whose modules become fewer sees no more of the others' events, also in an export that
 // has begun.
 func TestServices_ExportAfterNarrowing(t *testing.T) {
