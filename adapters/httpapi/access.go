@@ -27,8 +27,8 @@ type Access interface {
 	LegalEntity(ctx context.Context, tenantID, code string) (ports.LegalEntity, error)
 	LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error)
 	CreateLegalEntity(ctx context.Context, le ports.LegalEntity, by event.Actor) (ports.LegalEntity, error)
-	// Sight returns which event types the principal sees.
-	Sight(ctx context.Context, p ports.Principal) (module.Sight, error)
+	// Sight returns which of the event types that the registry has in memory the principal sees.
+	Sight(p ports.Principal) module.Sight
 	// Admit enrolls a principal on behalf of an administrator and returns its new token.
 	Admit(ctx context.Context, by *ports.Principal, a tenancy.Application) (p ports.Principal, token string, renewed bool, err error)
 	// Principals lists the logins that the principal may see.
@@ -59,7 +59,7 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 					return err
 				}
 				if p.IsService() {
-					ctx = module.WithSight(ctx, s.sightOfCaller(!isFeed(c)))
+					ctx = module.WithSight(ctx, s.sightOfCaller(op, !routesWithoutDeadline[c.Path()]))
 					c.SetRequest(c.Request().WithContext(ctx))
 				}
 				if err := checkAddress(c.Request().URL); err != nil {
@@ -105,18 +105,26 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 }
 
 // sightOfCaller finds what the service that calls sees of the log: once for a request, or at each
-// read for a feed, during which event types may be registered.
-func (s *Server) sightOfCaller(once bool) func(context.Context) (module.Sight, error) {
+// read of one that lasts (routesWithoutDeadline), during which event types may be registered and the service
+// be enrolled for other modules. What reads needs the registry as it is now, because it would
+// leave out events of a type that is unknown here; an append looks up the types that it names.
+func (s *Server) sightOfCaller(op operation, once bool) func(context.Context) (module.Sight, error) {
 	var found *module.Sight
 	return func(ctx context.Context) (module.Sight, error) {
 		if found != nil {
 			return *found, nil
 		}
-		sight, err := s.config.Access.Sight(ctx, callOf(ctx).principal)
-		if err == nil && once {
+		p := callOf(ctx).principal
+		if op.action != actionAppend && op.action != actionSubmitIntent {
+			if err := s.config.Types.Refresh(ctx, p.TenantID); err != nil {
+				return module.Sight{}, err
+			}
+		}
+		sight := s.config.Access.Sight(p)
+		if once {
 			found = &sight
 		}
-		return sight, err
+		return sight, nil
 	}
 }
 
@@ -160,7 +168,10 @@ func actionAnywhere(action string) tenancy.Action {
 	return a
 }
 
-const actionAppend = "events.append"
+const (
+	actionAppend       = "events.append"
+	actionSubmitIntent = "intents.submit"
+)
 
 // bearer returns the token of an Authorization header; "" if it has none.
 func bearer(header string) string {

@@ -77,45 +77,72 @@ func (s *Server) appendBatch(ctx context.Context, r *request, batch *api.AppendR
 	if req.Conditions, err = parseConditions(batch.AppendCondition, code); err != nil {
 		return nil, err
 	}
-	if err := s.limitToSight(ctx, &req); err != nil {
-		return nil, err
-	}
 	if req.IdempotencyKey != "" {
 		req.Digest = fingerprint(callOf(ctx).body, r.header("Expected-Version")+place)
 	}
-	receipts, replayed, err := s.config.Appends.Append(ctx, req)
+	receipts, replayed, err := s.appendInSight(ctx, req)
 	if err != nil {
 		return nil, err
 	}
 	return replyReplayed(createdStatus(!replayed), api.AppendResponse{Events: convert(receipts, receiptAnswer)}, replayed)
 }
 
-// limitToSight refuses streams that do not belong to the modules of a service, and limits its
-// conditions to the events that it sees.
-func (s *Server) limitToSight(ctx context.Context, req *appending.Request) error {
+// claimTries bounds how often an append finds that another service has begun an unclaimed stream.
+const claimTries = 5
+
+// appendInSight appends a batch. That of a service writes streams of its modules only, and its
+// conditions are about the events that the service sees.
+func (s *Server) appendInSight(ctx context.Context, req appending.Request) ([]ports.AppendedEvent, bool, error) {
 	sight, err := module.SightOf(ctx)
-	if err != nil || sight.IsFull() {
-		return err
+	if err != nil {
+		return nil, false, err
 	}
-	checked := map[event.StreamID]bool{}
-	for i := range req.Drafts {
-		id := req.Drafts[i].Stream
-		if checked[id] {
-			continue
-		}
-		checked[id] = true
-		if err := s.config.Streams.RequireOwned(ctx, req.LegalEntity, id); fault.KindOf(err) == fault.NotFound {
-			return pointAtEvent(fault.New(fault.Forbidden, "append.stream_owned_by_module",
-				"this stream belongs to another module; choose a stream of your own and refer to the other by entities").WithField("/stream"), i)
-		} else if err != nil {
-			return err
-		}
+	if sight.IsFull() {
+		return s.config.Appends.Append(ctx, req)
 	}
 	for i := range req.Conditions {
 		req.Conditions[i].Items = query.LimitItems(sight, req.Conditions[i].Items)
 	}
 	req.Conditions = slices.DeleteFunc(req.Conditions, func(c concurrency.AppendCondition) bool { return len(c.Items) == 0 })
-	return nil
+	expected := req.Streams
+	for try := 1; ; try++ {
+		claims, err := s.checkOwnStreams(ctx, req.LegalEntity, req.Drafts, expected)
+		if err != nil {
+			return nil, false, err
+		}
+		req.Streams = slices.Concat(expected, claims)
+		receipts, replayed, err := s.config.Appends.Append(ctx, req)
+		if len(claims) == 0 || try == claimTries || fault.CodeOf(err) != concurrency.CodeWrongExpectedVersion {
+			return receipts, replayed, err
+		}
+	}
+}
+
+// checkOwnStreams refuses streams that do not belong to the modules of a service. It returns the
+// expectations that make those its own that no event tells yet whose they are: that there is no
+// stream, unless the batch expects a version itself.
+func (s *Server) checkOwnStreams(
+	ctx context.Context, le ports.LegalEntity, drafts []event.Draft, expected []concurrency.StreamExpectation,
+) (claims []concurrency.StreamExpectation, err error) {
+	checked := map[event.StreamID]bool{}
+	for i := range drafts {
+		id := drafts[i].Stream
+		if checked[id] {
+			continue
+		}
+		checked[id] = true
+		unclaimed, err := s.config.Streams.RequireOwned(ctx, le, id)
+		if fault.KindOf(err) == fault.NotFound {
+			return nil, pointAtEvent(fault.New(fault.Forbidden, "append.stream_owned_by_module",
+				"this stream belongs to another module; choose a stream of your own and refer to the other by entities").WithField("/stream"), i)
+		} else if err != nil {
+			return nil, err
+		}
+		if unclaimed && !slices.ContainsFunc(expected, func(e concurrency.StreamExpectation) bool { return e.Stream == id }) {
+			claims = append(claims, concurrency.StreamExpectation{Stream: id, Expected: concurrency.NoStream()})
+		}
+	}
+	return claims, nil
 }
 
 func receiptAnswer(e ports.AppendedEvent) api.AppendedEvent {
@@ -168,6 +195,11 @@ func mixedLegalEntities(pointer string) error {
 // typesOf lists each event type of the batch once, with the module that owns it. A service may
 // write types of its modules only, so that a type without a module is unknown to it.
 func (s *Server) typesOf(ctx context.Context, batch *api.AppendRequest) ([]tenancy.TypeAccess, error) {
+	if p := callOf(ctx).principal; p.IsService() { // learns of types that were registered on another node just now
+		if _, err := s.config.Types.FindUnregistered(ctx, p.TenantID, convert(batch.Events, func(e api.NewEvent) string { return e.Type })); err != nil {
+			return nil, err
+		}
+	}
 	sight, err := module.SightOf(ctx)
 	if err != nil {
 		return nil, err

@@ -9,6 +9,7 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -57,24 +58,16 @@ func (s *Server) readSelection(ctx context.Context, action string, r *request) (
 // predicate over a field that is personal in any selected type: it would compare sealed
 // values.
 func (s *Server) checkAgainstRegistry(ctx context.Context, sel *query.Selection) error {
-	registered, err := s.config.Types.List(ctx, callOf(ctx).principal.TenantID)
-	if err != nil {
-		return err
-	}
-	sight, err := module.SightOf(ctx)
+	registered, err := s.seenTypes(ctx)
 	if err != nil {
 		return err
 	}
 	known := map[string]bool{}
 	for i := range registered {
 		t := &registered[i]
-		if !sight.Sees(t.Type) {
-			continue
-		}
-		owner := cmp.Or(s.config.Catalog.Owner(t.Type), t.Module)
-		inModules := len(sel.Modules) == 0 || slices.Contains(sel.Modules, owner)
+		inModules := len(sel.Modules) == 0 || slices.Contains(sel.Modules, t.Module)
 		if inModules && len(sel.Modules) > 0 {
-			known[owner] = true
+			known[t.Module] = true
 			if !slices.Contains(sel.ModuleTypes, t.Type) {
 				sel.ModuleTypes = append(sel.ModuleTypes, t.Type)
 			}
@@ -99,6 +92,21 @@ func (s *Server) checkAgainstRegistry(ctx context.Context, sel *query.Selection)
 		}
 	}
 	return nil
+}
+
+// seenTypes lists the registered event types that the caller sees, each with the module that owns it:
+// what a caller asks for beyond these is answered as if it did not exist.
+func (s *Server) seenTypes(ctx context.Context) ([]eventtype.Registration, error) {
+	registered, err := s.config.Types.List(ctx, callOf(ctx).principal.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	sight, err := module.SightOf(ctx)
+	registered = slices.DeleteFunc(registered, func(t eventtype.Registration) bool { return !sight.Sees(t.Type) })
+	for i := range registered {
+		registered[i].Module = cmp.Or(s.config.Catalog.Owner(registered[i].Type), registered[i].Module)
+	}
+	return registered, err
 }
 
 func unknownModule(field string) error {

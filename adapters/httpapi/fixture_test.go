@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -42,6 +43,7 @@ import (
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
@@ -161,6 +163,23 @@ type apiFixture struct {
 	log         *bytesLog
 	router      routers.Router
 	ready       func() map[string]error
+	registry    *registryStore
+}
+
+// storedTypes has another name than its method, so that it can be embedded.
+type storedTypes = ports.EventTypes
+
+// registryStore is the store of the registry, which a test may take away.
+type registryStore struct {
+	storedTypes
+	away atomic.Bool
+}
+
+func (s *registryStore) EventTypeGenerations(ctx context.Context) (map[string]int64, error) {
+	if s.away.Load() {
+		return nil, fault.New(fault.Unavailable, "store.unavailable", "the database does not answer; try again")
+	}
+	return s.storedTypes.EventTypeGenerations(ctx)
 }
 
 type bytesLog struct {
@@ -216,18 +235,6 @@ var moduleBinding = ports.Binding{
 	ResponsiblePerson: "p-controller", Modules: []string{"assets", "crm", "equipment", "fleet", "hr", "note", "sensors", "streams"}, PIIClasses: shredding.Classes(),
 }
 
-// typeOwners names the modules of the registered types.
-func typeOwners(types *registry.Registry) func(context.Context, string) (map[string]string, error) {
-	return func(ctx context.Context, tenantID string) (map[string]string, error) {
-		all, err := types.List(ctx, tenantID)
-		owners := map[string]string{}
-		for i := range all {
-			owners[all[i].Type] = all[i].Module
-		}
-		return owners, err
-	}
-}
-
 // startAPI starts a server; change may replace parts of its configuration.
 func startAPI(t testing.TB, change ...func(*httpapi.Config)) *apiFixture {
 	t.Helper()
@@ -249,7 +256,8 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 	engine, err := opa.New(policies, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout(time.Minute))
 	require.NoError(t, err)
 	eventTypes := administration.NewEventTypes(h.store.Registry)
-	types := registry.New(eventTypes, schemas, nil, catalog, clock)
+	h.registry = &registryStore{storedTypes: eventTypes}
+	types := registry.New(h.registry, schemas, nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	preparer := appending.NewPreparer(appending.PreparerConfig{Types: types, IDs: ids, Limits: appending.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
 	appends := appending.NewService(appending.Config{Preparer: preparer, Appender: h.store.Appender, Events: h.store.Events, Idempotency: h.store.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour})
@@ -259,7 +267,7 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 	h.principals = administration.NewPrincipals(log, h.store.Audit, h.store.Events)
 	eventTypes.SetLog(log, h.store.Audit, h.store.Events, catalog.EventTypes)
 	who := tenancy.New(tenancy.Config{
-		LegalEntities: h.store.Directory, LegalEntityCreated: log.LegalEntityCreated, Principals: h.principals, Policies: engine, Owner: catalog.Owner, TypeOwners: typeOwners(types), Roles: catalog.RoleNames(), Clock: clock, IDs: ids,
+		LegalEntities: h.store.Directory, LegalEntityCreated: log.LegalEntityCreated, Principals: h.principals, Policies: engine, Owner: catalog.Owner, TypeOwners: types.Owners, Roles: catalog.RoleNames(), Clock: clock, IDs: ids,
 	})
 	reads := query.New(query.Config{Log: h.store.Events, Directory: who, Cursors: query.NewCursorSealer([]byte("key")), Clock: clock})
 	models, sources := catalog.ReadModels(), map[string]ports.ReadModelSource{}

@@ -47,7 +47,7 @@ func (s *Server) submitIntent(ctx context.Context, r *request, body *api.IntentR
 	case body.LegalEntity == "":
 		return nil, missingMember("/legal_entity")
 	}
-	le, err := s.authorizeIn(ctx, "intents.submit", body.LegalEntity, tenancy.TypeAccess{Type: body.Type})
+	le, err := s.authorizeIn(ctx, actionSubmitIntent, body.LegalEntity, tenancy.TypeAccess{Type: body.Type})
 	if err != nil {
 		return nil, pointAtMember(err, "/legal_entity")
 	}
@@ -80,20 +80,20 @@ func (s *Server) submitIntent(ctx context.Context, r *request, body *api.IntentR
 			return nil, err
 		}
 	}
-	out, err := s.config.Intents.Submit(ctx, callerOf(ctx), req)
+	sight, err := module.SightOf(ctx) // before the intent is executed, so that a failure is that of the request
 	if err != nil {
 		return nil, err
 	}
-	sight, err := module.SightOf(ctx)
+	out, err := s.config.Intents.Submit(ctx, callerOf(ctx), req)
 	if err != nil {
 		return nil, err
 	}
 	out.Drafts = slices.DeleteFunc(out.Drafts, func(d event.Draft) bool { return !sight.Sees(d.Type) })
 	a, err := outcomeAnswer(statusOf(out), out)
-	if err != nil {
-		return nil, err
+	if err != nil || !body.DryRun {
+		return a, err
 	}
-	// The drafts of a dry run may carry sealed values of read models and events.
+	// Drafts may carry sealed values of read models and events.
 	a.body, err = s.openSealedValues(ctx, le.Partition, a.body)
 	return a, err
 }
@@ -361,7 +361,7 @@ func (s *Server) rejectIntent(ctx context.Context, r *request, body *api.RejectR
 
 // withdrawIntent answers POST /api/intents/{id}/withdraw.
 func (s *Server) withdrawIntent(ctx context.Context, r *request, body *api.RejectRequest) (any, error) {
-	return s.endIntent(ctx, r, "intents.submit", body, s.config.Intents.Withdraw)
+	return s.endIntent(ctx, r, actionSubmitIntent, body, s.config.Intents.Withdraw)
 }
 
 func (s *Server) endIntent(ctx context.Context, r *request, action string, body *api.RejectRequest, decision intentDecision) (any, error) {

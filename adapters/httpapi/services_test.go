@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"context"
 	"net/http"
 	"strings"
 	"testing"
@@ -8,6 +9,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
+	"github.com/erpbackbone/backbone/application/streams"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
@@ -25,7 +27,7 @@ func hired(more string) string {
 // startServices starts a server with a service for each of two modules, and one that reads the
 // other's events by contract. It returns the ids of one event of each module, of which the
 // first led to the second.
-func startServices(t *testing.T) (h *apiFixture, machineEvent, hrEvent string) {
+func startServices(t *testing.T, change ...func(*httpapi.Config)) (h *apiFixture, machineEvent, hrEvent string) {
 	t.Helper()
 	tokens := map[string]string{}
 	h = startAPI(t, func(c *httpapi.Config) {
@@ -42,6 +44,9 @@ func startServices(t *testing.T) (h *apiFixture, machineEvent, hrEvent string) {
 			})
 			require.NoError(t, err)
 			tokens[name] = token
+		}
+		for _, f := range change {
+			f(c)
 		}
 	})
 	for name, token := range tokens {
@@ -181,6 +186,117 @@ func TestServices_Write(t *testing.T) {
 	}
 	a = h.do(t, testRequest{method: "DELETE", path: "/api/streams/employee/E-1?legal_entity=USMF", token: "hr"})
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
+}
+
+// racingStreams lets another writer in between the check of a stream and the append.
+type racingStreams struct {
+	ports.StreamReader
+	then func()
+}
+
+func (r *racingStreams) ReadStream(ctx context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
+	events, more, err := r.StreamReader.ReadStream(ctx, q)
+	if then := r.then; then != nil {
+		r.then = nil
+		then()
+	}
+	return events, more, err
+}
+
+// A stream that no event tells yet whose it is belongs to the service that writes it first, also when
+// two services find it so at the same time.
+func TestServices_FirstWriterOwnsStream(t *testing.T) {
+	t.Parallel()
+	var config httpapi.Config
+	h, _, _ := startServices(t, func(c *httpapi.Config) { config = *c })
+	racing := &racingStreams{StreamReader: h.store.Events}
+	config.Streams = streams.New(streams.Config{Reader: racing})
+	h.serve(t, newServer(t, config))
+	write := func(token, e, stream string) testAnswer {
+		e = strings.Replace(strings.Replace(e, `"type":"machine","id":"M-17"`, stream, 1), `"type":"employee","id":"E-1"`, stream, 1)
+		return h.do(t, testRequest{method: "POST", path: "/api/events", token: token, body: `{"events":[` + e + `]}`})
+	}
+	for name, c := range map[string]struct {
+		token, event, stream string
+		status               int
+		code                 any
+	}{
+		"another module": {"machines", serviced(""), `"type":"shared","id":"S-1"`, http.StatusForbidden, "append.stream_owned_by_module"},
+		"the same":       {"hr", hired(""), `"type":"shared","id":"S-2"`, http.StatusCreated, nil},
+	} {
+		var first testAnswer
+		racing.then = func() { first = write(c.token, c.event, c.stream) }
+		a := write("hr", hired(""), c.stream)
+		require.Equal(t, http.StatusCreated, first.status, "%s: %s", name, first.body)
+		require.Equal(t, c.status, a.status, "%s: %s", name, a.body)
+		require.Equal(t, c.code, a.json(t)["code"], name)
+	}
+}
+
+// What a service writes is checked against the event types in memory. A registry that cannot be
+// asked holds up no append and no intent, and above all makes no executed intent look failed.
+func TestServices_WriteWithoutRegistry(t *testing.T) {
+	t.Parallel()
+	h, _, _ := startServices(t)
+	a := h.do(t, testRequest{method: "POST", path: "/api/admin/principals", token: "admin", body: `{"person_id":"s-notes","kind":"service","roles":["ap_clerk"],"modules":["note"],"responsible_person":"p-controller"}`})
+	require.Equal(t, http.StatusCreated, a.status, string(a.body))
+	h.tokens["notes"] = a.json(t)["token"].(string)
+	h.registry.away.Store(true)
+	for body, status := range map[string]int{`"dry_run":true`: http.StatusOK, `"dry_run":false`: http.StatusCreated} {
+		a = h.do(t, testRequest{method: "POST", path: "/api/intents", token: "notes", body: `{"type":"note.add_page","legal_entity":"DEMF","payload":{"number":"1"},` + body + `}`})
+		require.Equal(t, status, a.status, string(a.body))
+	}
+	a = h.do(t, testRequest{method: "POST", path: "/api/events", token: "hr", body: `{"events":[` + hired("") + `]}`})
+	require.Equal(t, http.StatusCreated, a.status, string(a.body))
+	a = h.do(t, testRequest{method: "POST", path: "/api/events", token: "hr", body: `{"events":[` + strings.Replace(hired(""), "hired", "fired", 1) + `]}`})
+	require.Equal(t, http.StatusServiceUnavailable, a.status, "unknown is not the same as not registered")
+	a = h.do(t, testRequest{method: "GET", path: "/api/streams/$all?from=0", token: "hr"})
+	require.Equal(t, http.StatusServiceUnavailable, a.status, "a page could lack events of a type that is new")
+}
+
+// A subscription of a service tells nothing about types and modules that it does not see: not that
+// there are some, and not which of their fields are personal.
+func TestServices_SubscribeToOwnTypes(t *testing.T) {
+	t.Parallel()
+	service := &lateSubscriptions{}
+	h, _, _ := startServices(t, func(c *httpapi.Config) { c.Subscriptions = service })
+	service.Subscriptions = subscriptionsOf(h)
+	a := h.do(t, testRequest{method: "POST", path: "/api/event-types", token: "admin", body: `{
+		"type": "crm.contact.met", "schema_version": 1, "module": "crm", "description": "A contact was met.", "retention_class": "regulatory",
+		"data_schema": {"type": "object", "properties": {"person": {"type": "string"}, "nick": {"type": "string"}}, "required": ["person"], "additionalProperties": false},
+		"pii_fields": [{"path": "$.nick", "class": "contact", "subject": {"path": "$.person", "type": "person"}}], "examples": [{"nick": "A", "person": "p-17"}]}`})
+	require.Equal(t, http.StatusCreated, a.status, string(a.body))
+	for body, code := range map[string]any{
+		`"event_types":["equipment.machine.serviced"]`:                             "query.event_type_unknown",
+		`"event_types":["equipment.machine.sold"]`:                                 "query.event_type_unknown",
+		`"modules":["equipment"]`:                                                  "query.module_unknown",
+		`"id":"s-1","predicate":{"path":"$.nick","operator":"eq","value":"\"A\""}`: nil,
+		`"id":"s-2","event_types":["hr.employee.hired"]`:                           nil,
+	} {
+		a := h.do(t, testRequest{method: "POST", path: "/api/subscriptions", token: "hr", body: `{"subscriber_type":"service","subscriber_id":"x",` + body + `}`})
+		require.Equal(t, code, a.json(t)["code"], "%s: %s", body, a.body)
+	}
+}
+
+// A service whose modules become fewer sees no more of the others' events, also in an export that
+// has begun.
+func TestServices_ExportAfterNarrowing(t *testing.T) {
+	t.Parallel()
+	access := &changingAccess{}
+	h := startAPI(t, func(c *httpapi.Config) { access.Access, c.Access = c.Access, access })
+	h.machineType(t)
+	h.appendMachines(t, "USMF", 350)
+	requests := 0
+	narrow := func(p ports.Principal) (ports.Principal, error) {
+		if requests++; requests > 1 {
+			p.Binding.Modules = []string{"hr"}
+		}
+		return p, nil
+	}
+	access.now.Store(&narrow)
+	lines, err := h.export(t, "stream_type=scope&stream_id=USMF", "module")
+	require.NoError(t, err)
+	require.Len(t, lines, 100, "the first page")
 }
 
 // The events of a service name the person who answers for it.

@@ -1,7 +1,6 @@
 package httpapi
 
 import (
-	"cmp"
 	"context"
 	"slices"
 	"strconv"
@@ -133,7 +132,7 @@ func prefixField(err error, prefix string) error {
 	return err
 }
 
-// checkSubscribed refuses event types that are not registered, modules that own none,
+// checkSubscribed refuses event types that the caller does not see or that are not registered, modules that own none,
 // and conditions or orders over personal fields, whose sealed values cannot be compared.
 // It warns of an order by a field that no event type declares.
 func (s *Server) checkSubscribed(ctx context.Context, sub *subscription.Subscription) (warnings []api.SubscriptionWarning, err error) {
@@ -141,7 +140,7 @@ func (s *Server) checkSubscribed(ctx context.Context, sub *subscription.Subscrip
 	if len(f.EventTypes) == 0 && len(f.Modules) == 0 && f.Predicate == nil && sub.Settings.KeyPath() == "" {
 		return nil, nil
 	}
-	registered, err := s.config.Types.List(ctx, callOf(ctx).principal.TenantID)
+	registered, err := s.seenTypes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -155,9 +154,8 @@ func (s *Server) checkSubscribed(ctx context.Context, sub *subscription.Subscrip
 	declared := key == nil
 	for i := range registered {
 		t := &registered[i]
-		owner := cmp.Or(s.config.Catalog.Owner(t.Type), t.Module)
-		types[t.Type], modules[owner] = true, true
-		if len(f.EventTypes) > 0 && !slices.Contains(f.EventTypes, t.Type) || len(f.Modules) > 0 && !slices.Contains(f.Modules, owner) {
+		types[t.Type], modules[t.Module] = true, true
+		if len(f.EventTypes) > 0 && !slices.Contains(f.EventTypes, t.Type) || len(f.Modules) > 0 && !slices.Contains(f.Modules, t.Module) {
 			continue
 		}
 		declared = declared || t.Declares(slices.DeleteFunc(slices.Clone(key.Path), func(step string) bool { return step == event.EachElement }))

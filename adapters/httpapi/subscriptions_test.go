@@ -55,14 +55,19 @@ func (c *failingUpcaster) UpcastForDisplay(_ context.Context, events []event.Rec
 // lateSubscriptions are subscriptions over the store of a running server.
 type lateSubscriptions struct{ httpapi.Subscriptions }
 
+// subscriptionsOf makes subscriptions over the store of a server.
+func subscriptionsOf(h *apiFixture) *subscriptions.Service {
+	return testkit.Must(subscriptions.New(subscriptions.Config{
+		Store: h.store.Subscriptions, Log: h.store.Events, Decisions: testkit.Must(conformance.NewAdministrativeLog(system.Clock{})).Subscriptions(), Access: entitlements{h.store.Directory}, Heads: testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store.Events, Clock: system.Clock{}, Poll: 500 * time.Millisecond})), IDs: system.NewIDs(), Clock: system.Clock{}, Limits: conformance.DeliveryLimits(),
+	}))
+}
+
 // startSubscriptions starts an API that serves subscriptions.
 func startSubscriptions(t *testing.T, change ...func(*httpapi.Config)) *apiFixture {
 	t.Helper()
 	service := &lateSubscriptions{}
 	h := startAPI(t, append(change, func(c *httpapi.Config) { c.Subscriptions = service })...)
-	service.Subscriptions = testkit.Must(subscriptions.New(subscriptions.Config{
-		Store: h.store.Subscriptions, Log: h.store.Events, Decisions: testkit.Must(conformance.NewAdministrativeLog(system.Clock{})).Subscriptions(), Access: entitlements{h.store.Directory}, Heads: testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store.Events, Clock: system.Clock{}, Poll: 500 * time.Millisecond})), IDs: system.NewIDs(), Clock: system.Clock{}, Limits: conformance.DeliveryLimits(),
-	}))
+	service.Subscriptions = subscriptionsOf(h)
 	return h
 }
 
@@ -95,9 +100,7 @@ func TestSubscriptionSettingsRefused(t *testing.T) {
 	t.Parallel()
 	service := &lateSubscriptions{}
 	h := startAPI(t, func(c *httpapi.Config) { c.Subscriptions = service })
-	service.Subscriptions = testkit.Must(subscriptions.New(subscriptions.Config{
-		Store: h.store.Subscriptions, Log: h.store.Events, Decisions: testkit.Must(conformance.NewAdministrativeLog(system.Clock{})).Subscriptions(), Access: entitlements{h.store.Directory}, Heads: testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: h.store.Events, Clock: system.Clock{}, Poll: 500 * time.Millisecond})), IDs: system.NewIDs(), Clock: system.Clock{}, Limits: conformance.DeliveryLimits(),
-	}))
+	service.Subscriptions = subscriptionsOf(h)
 	const at = "/api/subscriptions"
 	post := func(path, body string) (status int, code, field any) {
 		a := h.do(t, testRequest{method: "POST", path: path, token: "module", body: body})

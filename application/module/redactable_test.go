@@ -20,9 +20,11 @@ func (m redactableModule) Register(r *module.Registrar) error {
 	r.EventType(module.EventType{
 		Registration: eventtype.Registration{
 			Type: "till.cash.moved", SchemaVersion: 1, Module: "till", Description: "Cash moved.",
-			DataSchema: json.RawMessage(`{"type":"object","additionalProperties":false,"required":["number","amount","remark"],"properties":{
+			DataSchema: json.RawMessage(`{"type":"object","additionalProperties":false,"required":["number","amount","remark","person"],"properties":{
 				"number":{"type":"string"},"amount":{"type":"number"},"currency":{"type":"string","pattern":"^[A-Z]{3}$"},"remark":{"type":"string"},
+				"person":{"type":"string"},"code":{"type":"string"},"code_note":{"type":"string","x-not-pii":"a note about the cash"},
 				"lines":{"type":"array","items":{"type":"object","additionalProperties":false,"properties":{"text":{"type":"string"}}}}}}`),
+			RetentionClass: eventtype.Regulatory, PIIFields: []eventtype.PIIField{{Path: "$.code", Class: "identity", Subject: json.RawMessage(`{"path":"$.person","type":"person"}`)}},
 			BusinessKeys: []eventtype.BusinessKeyRule{{Name: "number", Fields: []string{"number"}}},
 		},
 		Redactable: m.paths,
@@ -32,11 +34,11 @@ func (m redactableModule) Register(r *module.Registrar) error {
 
 func TestBuild_redactable_members(t *testing.T) {
 	t.Parallel()
-	catalog, err := module.Build(jsonschema.New(), redactableModule{[]string{"$.remark", "$.lines[*].text"}})
+	catalog, err := module.Build(jsonschema.New(), redactableModule{[]string{"$.remark", "$.lines[*].text", "$.code_note"}})
 	require.NoError(t, err)
 	paths, owned := catalog.RedactableMembers("till.cash.moved", 1)
 	require.True(t, owned)
-	require.Len(t, paths, 2)
+	require.Len(t, paths, 3)
 	for pointer, want := range map[string]bool{
 		"/remark": true, "/lines/0/text": true, "/lines/12/text": true,
 		"/lines": false, "/lines/0": false, "/lines/0/text/x": false, "/amount": false, "": false, "remark": false,
@@ -50,7 +52,7 @@ func TestBuild_redactable_members(t *testing.T) {
 	require.False(t, owned)
 
 	for path, reason := range map[string]string{
-		"$.amount": "is not a text", "$.currency": "takes certain texts only", "$.number": "is part of a business key",
+		"$.amount": "is not a text", "$.currency": "takes certain texts only", "$.number": "is part of a business key", "$.code": "is sealed",
 		"$.missing": "is not in the schema", "$.lines[*]": "is not a text", "remark": "is not a path",
 	} {
 		_, err := module.Build(jsonschema.New(), redactableModule{[]string{path}})

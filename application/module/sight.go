@@ -126,29 +126,47 @@ func (s Sight) FilterStream(events []event.Recorded, owned bool) []event.Recorde
 // name the stream's first event does that is not the log's own, which never changes. A stream
 // without either belongs to the service that writes it first.
 func (s Sight) Stream(ctx context.Context, streams ports.StreamReader, p event.PartitionID, id event.StreamID) (seen, owned bool, err error) {
+	seen, owned, _, err = s.stream(ctx, streams, p, id)
+	return seen, owned, err
+}
+
+// OwnStream is Stream for a caller that writes. A stream is unclaimed while no event tells whose it
+// is: two services may find it so at the same time, and only the first event decides.
+func (s Sight) OwnStream(ctx context.Context, streams ports.StreamReader, p event.PartitionID, id event.StreamID) (owned, unclaimed bool, err error) {
+	_, owned, unclaimed, err = s.stream(ctx, streams, p, id)
+	return owned, unclaimed, err
+}
+
+func (s Sight) stream(ctx context.Context, streams ports.StreamReader, p event.PartitionID, id event.StreamID) (seen, owned, unclaimed bool, err error) {
 	if s.everything {
-		return true, true, nil
+		return true, true, false, nil
 	}
 	owner := s.moduleOfStreams(id.Type)
 	switch {
 	case s.OwnsModule(owner):
-		return true, true, nil
+		return true, true, false, nil
 	case owner != "" && len(s.contracted) == 0:
-		return false, false, nil
+		return false, false, false, nil
 	}
 	if shredding.PersonalPattern(id.Type) != "" || shredding.PersonalPattern(id.ID) != "" {
-		return owner == "", owner == "", nil // no stream has such a name, and the store must not see it
+		return owner == "", owner == "", false, nil // no stream has such a name, and the store must not see it
 	}
-	events, _, err := streams.ReadStream(ctx, ports.StreamQuery{Partition: p, Stream: id, Limit: ownEvents, WithoutData: true})
-	if err != nil {
-		return false, false, err
-	}
-	for i := range events {
-		if first := events[i].Type; eventtype.Prefix(first) != stream.EventPrefix {
-			return s.Sees(first), owner == "" && s.Owns(first), nil
+	for _, limit := range []int{1, ownEvents} { // nearly always the first event tells
+		events, _, err := streams.ReadStream(ctx, ports.StreamQuery{Partition: p, Stream: id, Limit: limit, WithoutData: true})
+		if err != nil {
+			return false, false, false, err
+		}
+		for i := range events {
+			if first := events[i].Type; eventtype.Prefix(first) != stream.EventPrefix {
+				return s.Sees(first), owner == "" && s.Owns(first), false, nil
+			}
+		}
+		if len(events) < limit {
+			unclaimed = owner == ""
+			break
 		}
 	}
-	return owner == "", owner == "", nil
+	return owner == "", owner == "", unclaimed, nil
 }
 
 // ownEvents bounds how many events of the log itself, such as changes of metadata, may come

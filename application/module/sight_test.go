@@ -2,6 +2,7 @@ package module_test
 
 import (
 	"context"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -11,7 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// firstEvents are the types of the first events of streams.
+// firstEvents are the types of the first events of streams, with blanks between them.
 type firstEvents map[event.StreamID]string
 
 func (f firstEvents) StreamStatus(context.Context, event.PartitionID, event.StreamID) (ports.StreamStatus, error) {
@@ -20,7 +21,11 @@ func (f firstEvents) StreamStatus(context.Context, event.PartitionID, event.Stre
 
 func (f firstEvents) ReadStream(_ context.Context, q ports.StreamQuery) ([]event.Recorded, bool, error) {
 	if name, ok := f[q.Stream]; ok {
-		return []event.Recorded{{Skeleton: event.Skeleton{Type: name}}}, false, nil
+		var events []event.Recorded
+		for name := range strings.FieldsSeq(name) {
+			events = append(events, event.Recorded{Skeleton: event.Skeleton{Type: name}})
+		}
+		return events[:min(len(events), q.Limit)], false, nil
 	}
 	return nil, false, nil
 }
@@ -49,24 +54,31 @@ func TestSight(t *testing.T) {
 	streams := firstEvents{
 		{Type: "employee", ID: "1"}: "hr.employee.hired", {Type: "customer", ID: "1"}: "crm.customer.created",
 		{Type: "customer", ID: "2"}: "crm.customer.left", {Type: "crm.customer", ID: "1"}: "crm.customer.created", {Type: "crm.customer", ID: "2"}: "hr.employee.hired",
+		{Type: "shared", ID: "1"}: "stream.metadata_changed stream.metadata_changed crm.customer.left", {Type: "shared", ID: "2"}: "stream.metadata_changed",
 	}
 	for _, c := range []struct {
 		stream      event.StreamID
 		seen, owned bool
+		unclaimed   bool
 	}{
-		{event.StreamID{Type: "employee", ID: "1"}, true, true},
-		{event.StreamID{Type: "employee", ID: "new"}, true, true},
-		{event.StreamID{Type: "hr.employee", ID: "new"}, true, true},
-		{event.StreamID{Type: "customer", ID: "1"}, true, false},
-		{event.StreamID{Type: "customer", ID: "2"}, false, false},
-		{event.StreamID{Type: "crm.customer", ID: "1"}, true, false},
-		{event.StreamID{Type: "crm.customer", ID: "2"}, true, false},
-		{event.StreamID{Type: "crm.customer", ID: "new"}, false, false},
-		{event.StreamID{Type: "ap.invoice", ID: "new"}, false, false},
+		{event.StreamID{Type: "employee", ID: "1"}, true, true, false},
+		{event.StreamID{Type: "employee", ID: "new"}, true, true, true},
+		{event.StreamID{Type: "shared", ID: "1"}, false, false, false},
+		{event.StreamID{Type: "shared", ID: "2"}, true, true, true},
+		{event.StreamID{Type: "hr.employee", ID: "new"}, true, true, false},
+		{event.StreamID{Type: "customer", ID: "1"}, true, false, false},
+		{event.StreamID{Type: "customer", ID: "2"}, false, false, false},
+		{event.StreamID{Type: "crm.customer", ID: "1"}, true, false, false},
+		{event.StreamID{Type: "crm.customer", ID: "2"}, true, false, false},
+		{event.StreamID{Type: "crm.customer", ID: "new"}, false, false, false},
+		{event.StreamID{Type: "ap.invoice", ID: "new"}, false, false, false},
 	} {
 		seen, owned, err := hr.Stream(t.Context(), streams, 1, c.stream)
 		require.NoError(t, err)
 		require.Equal(t, []bool{c.seen, c.owned}, []bool{seen, owned}, c.stream)
+		owned, unclaimed, err := hr.OwnStream(t.Context(), streams, 1, c.stream)
+		require.NoError(t, err)
+		require.Equal(t, []bool{c.owned, c.unclaimed}, []bool{owned, unclaimed}, c.stream)
 	}
 	seen, owned, err := module.Sight{}.Stream(t.Context(), streams, 1, event.StreamID{Type: "employee", ID: "1"})
 	require.NoError(t, err)

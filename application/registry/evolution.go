@@ -16,6 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/domain/schema"
+	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
 // Verdict is the result of all checks that Register runs.
@@ -384,7 +385,7 @@ func (r *Registry) compareNow(current *snapshot, reg *eventtype.Registration) (*
 // another person confirms it, other nodes follow with their next refresh. Stored events are read as before,
 // in a deprecated newest version too. Repeating it changes nothing, which makes it safe to repeat
 // after an error. It returns all versions of the type. Faults event_type.person_required,
-// event_type.owned_by_module for a built-in type, event_type.reason_too_long,
+// event_type.owned_by_module for a built-in type, event_type.reason_too_long, pii.in_text,
 // event_type.proposal_open and event_type.not_found.
 func (r *Registry) Deprecate(ctx context.Context, d Decision) ([]eventtype.Registration, error) {
 	return r.decide(ctx, d, eventtype.ActionDeprecationProposed)
@@ -433,7 +434,7 @@ func (r *Registry) checkDecision(d Decision) error {
 	if len(d.Reason) > eventtype.MaxReasonBytes {
 		return fault.New(fault.Invalid, "event_type.reason_too_long", "a reason has at most %d bytes; shorten it", eventtype.MaxReasonBytes).WithField("/reason")
 	}
-	return nil
+	return shredding.CheckText("/reason", d.Reason)
 }
 
 func (r *Registry) decide(ctx context.Context, d Decision, a eventtype.Action) ([]eventtype.Registration, error) {
@@ -504,7 +505,7 @@ func (r *Registry) confirmVersion(ctx context.Context, proposed []eventtype.Regi
 func (r *Registry) FindUnregistered(ctx context.Context, tenantID string, types []string) ([]string, error) {
 	unknown := func() (out []string) {
 		for _, name := range types {
-			if len(r.holding(tenantID, name).versions[name]) == 0 {
+			if len(r.registryOf(tenantID, name).versions[name]) == 0 {
 				out = append(out, name)
 			}
 		}
@@ -544,7 +545,7 @@ func (r *Registry) History(ctx context.Context, tenantID, name string) ([]eventt
 	if err := r.Refresh(ctx, tenantID); err != nil {
 		return nil, err
 	}
-	out, err := r.store.EventTypeHistory(ctx, r.holding(tenantID, name).tenantID, name)
+	out, err := r.store.EventTypeHistory(ctx, r.registryOf(tenantID, name).tenantID, name)
 	if err == nil && len(out) == 0 {
 		err = eventtype.NotRegistered(name)
 	}

@@ -188,6 +188,7 @@ func TestDeprecate_Reactivate(t *testing.T) {
 		"built in": {"shop.order.placed", "", "event_type.owned_by_module"},
 		"unknown":  {"crm.lead.lost", "", "event_type.not_found"},
 		"reason":   {"crm.lead.won", string(make([]byte, 1001)), "event_type.reason_too_long"},
+		"mail":     {"crm.lead.won", "asked for by ada@example.org", "pii.in_text"},
 	} {
 		_, err := r.Deprecate(t.Context(), registry.Decision{TenantID: acme, Type: c.typ, By: admin, Reason: c.reason})
 		require.Equal(t, c.code, code(t, err), name)

@@ -95,6 +95,7 @@ func TestRefresh_Concurrently(t *testing.T) {
 			require.NoError(t, <-done)
 		}
 		require.EqualValues(t, 1, store.loads.Load())
+		require.EqualValues(t, 2, store.asked.Load(), "the second question serves all who were waiting when it was asked")
 		typ, err := r.Lookup(t.Context(), acme, "crm.lead.won", 0)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, typ.SchemaVersion)

@@ -35,15 +35,20 @@ type Registry struct {
 	entities   ports.LegalEntities
 	tenants    sync.Map // event.PartitionID → tenant id, of the legal entities known so far
 
-	refreshing chan struct{} // a lock around refreshes that can be waited for with a context
-	snapshots  atomic.Pointer[snapshots]
+	refreshing  chan struct{}    // a lock around refreshes that can be waited for with a context
+	generations map[string]int64 // as last asked, under the lock
+	asked       atomic.Uint64    // how often they were asked
+	snapshots   atomic.Pointer[snapshots]
 }
 
 var _ module.Manifests = (*Registry)(nil)
 
 // snapshots are those of the registries that had a change, by tenant; sharedID is the tenant of
-// the shared one. The map is never changed once it is published.
-type snapshots map[string]*snapshot
+// the shared one. They are never changed once they are published.
+type snapshots struct {
+	of     map[string]*snapshot
+	owners map[string]map[string]string // see Owners
+}
 
 // sharedID names the registry of the built-in modules, which is for all tenants.
 const sharedID = ""
@@ -62,7 +67,7 @@ type snapshot struct {
 // New makes a registry, which is empty until the first Refresh.
 func New(store ports.EventTypes, schemas ports.SchemaCompiler, transforms ports.TransformCompiler, catalog *module.Catalog, clock ports.Clock) *Registry {
 	r := &Registry{store: store, schemas: schemas, transforms: transforms, catalog: catalog, clock: clock, refreshing: make(chan struct{}, 1)}
-	r.snapshots.Store(&snapshots{})
+	r.snapshots.Store(&snapshots{of: map[string]*snapshot{}, owners: map[string]map[string]string{}})
 	return r
 }
 
@@ -73,15 +78,15 @@ func (r *Registry) SetLegalEntities(directory ports.LegalEntities) { r.entities 
 
 // current is the snapshot of one registry, empty before its first change.
 func (r *Registry) current(tenantID string) *snapshot {
-	if s := (*r.snapshots.Load())[tenantID]; s != nil {
+	if s := r.snapshots.Load().of[tenantID]; s != nil {
 		return s
 	}
 	return &snapshot{tenantID: tenantID}
 }
 
-// holding is the snapshot of the registry that has a type for a tenant: the shared one for the
+// registryOf is the snapshot of the registry that has a type for a tenant: the shared one for the
 // types of built-in modules, else the tenant's.
-func (r *Registry) holding(tenantID, name string) *snapshot {
+func (r *Registry) registryOf(tenantID, name string) *snapshot {
 	if shared := r.current(sharedID); len(shared.versions[name]) > 0 {
 		return shared
 	}
@@ -94,13 +99,13 @@ func (r *Registry) holding(tenantID, name string) *snapshot {
 // here costs a query. Faults event_type.not_found, also for an unknown version of a known type,
 // and event_type.deprecated; that of the store if the refresh fails.
 func (r *Registry) Lookup(ctx context.Context, tenantID, name string, version uint32) (*module.RegisteredType, error) {
-	if t := r.holding(tenantID, name).find(name, version); t != nil {
+	if t := r.registryOf(tenantID, name).find(name, version); t != nil {
 		return t, nil
 	}
 	if err := r.Refresh(ctx, tenantID); err != nil {
 		return nil, err
 	}
-	current := r.holding(tenantID, name)
+	current := r.registryOf(tenantID, name)
 	if t := current.find(name, version); t != nil {
 		return t, nil
 	}
@@ -128,7 +133,7 @@ func (r *Registry) StoredVersion(ctx context.Context, tenantID, name string, ver
 	if err := r.Refresh(ctx, tenantID); err != nil {
 		return nil, err
 	}
-	if t := r.holding(tenantID, name).versions[name][version]; t != nil {
+	if t := r.registryOf(tenantID, name).versions[name][version]; t != nil {
 		return t, nil
 	}
 	return nil, eventtype.NotRegistered(name)
@@ -141,7 +146,7 @@ func (r *Registry) ListVersions(ctx context.Context, tenantID, name string) ([]e
 		return nil, err
 	}
 	var out []eventtype.Registration
-	for _, t := range r.holding(tenantID, name).all {
+	for _, t := range r.registryOf(tenantID, name).all {
 		if t.Type == name {
 			out = append(out, t)
 		}
@@ -166,14 +171,24 @@ func (r *Registry) List(ctx context.Context, tenantID string) ([]eventtype.Regis
 	return out, nil
 }
 
+// Owners returns the modules of the event types of a tenant and of the built-in modules by type, as
+// this node knows them without asking the store. The map must not be changed.
+func (r *Registry) Owners(tenantID string) map[string]string {
+	current := r.snapshots.Load()
+	if owners, ok := current.owners[tenantID]; ok {
+		return owners
+	}
+	return current.owners[sharedID]
+}
+
 func compareRegistrations(a, b eventtype.Registration) int {
 	return cmp.Or(cmp.Compare(a.Type, b.Type), cmp.Compare(a.SchemaVersion, b.SchemaVersion))
 }
 
 // Refresh reloads the shared registry and that of a tenant if the store's generation of it has
-// changed. One refresh runs at a time; a caller that has waited for another one reloads only if
-// there are newer changes. Waiting ends with the caller's context. On an error the previous
-// snapshot stays.
+// changed. One refresh runs at a time; one question to the store serves all who were waiting when
+// it was asked, and a caller that has waited reloads only if there are newer changes. Waiting ends
+// with the caller's context. On an error the previous snapshot stays.
 func (r *Registry) Refresh(ctx context.Context, tenantID string) error {
 	return r.refresh(ctx, func(id string) bool { return id == sharedID || id == tenantID })
 }
@@ -185,20 +200,26 @@ func (r *Registry) RefreshAll(ctx context.Context) error {
 }
 
 func (r *Registry) refresh(ctx context.Context, wanted func(tenantID string) bool) error {
+	asked := r.asked.Load()
 	select {
 	case r.refreshing <- struct{}{}:
 		defer func() { <-r.refreshing }()
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	generations, err := r.store.EventTypeGenerations(ctx)
-	if err != nil {
-		return err
+	if r.asked.Load() <= asked+1 { // else a question began and ended while this caller waited
+		generations, err := r.store.EventTypeGenerations(ctx)
+		if err != nil {
+			return err
+		}
+		r.generations = generations
+		r.asked.Add(1)
 	}
-	next := maps.Clone(*r.snapshots.Load())
+	before := r.snapshots.Load()
+	next := snapshots{of: maps.Clone(before.of), owners: maps.Clone(before.owners)}
 	var errs []error
-	for tenantID, generation := range generations {
-		if !wanted(tenantID) || next[tenantID] != nil && next[tenantID].generation == generation {
+	for tenantID, generation := range r.generations {
+		if !wanted(tenantID) || next.of[tenantID] != nil && next.of[tenantID].generation == generation {
 			continue
 		}
 		loaded, err := r.load(ctx, tenantID)
@@ -206,13 +227,34 @@ func (r *Registry) refresh(ctx context.Context, wanted func(tenantID string) boo
 			errs = append(errs, err)
 			continue
 		}
-		next[tenantID] = loaded
+		next.of[tenantID] = loaded
 	}
+	next.listOwners(before)
 	r.snapshots.Store(&next)
 	if len(errs) == 1 {
 		return errs[0]
 	}
 	return errors.Join(errs...)
+}
+
+// listOwners lists the owners again of each tenant whose types have changed since before.
+func (s *snapshots) listOwners(before *snapshots) {
+	shared := s.of[sharedID]
+	for tenantID, own := range s.of {
+		if own == before.of[tenantID] && shared == before.of[sharedID] {
+			continue
+		}
+		owners := map[string]string{}
+		for _, registered := range []*snapshot{shared, own} {
+			if registered == nil {
+				continue
+			}
+			for i := range registered.all {
+				owners[registered.all[i].Type] = registered.all[i].Module
+			}
+		}
+		s.owners[tenantID] = owners
+	}
 }
 
 func (r *Registry) load(ctx context.Context, tenantID string) (*snapshot, error) {
@@ -348,7 +390,7 @@ func (r *Registry) Manifest(ctx context.Context, at shredding.Location) (*shredd
 			return nil, err
 		}
 	}
-	t := r.holding(tenantID, at.Type).versions[at.Type][at.SchemaVersion]
+	t := r.registryOf(tenantID, at.Type).versions[at.Type][at.SchemaVersion]
 	if t == nil {
 		return nil, nil
 	}

@@ -115,6 +115,22 @@ func TestRefreshAll_OneTenantBroken(t *testing.T) {
 }
 
 // Types of built-in modules are read-only for every tenant, also on a node without the module.
+// The owners of types are those of the tenant and of the built-in modules, and cost no question.
+func TestOwners(t *testing.T) {
+	t.Parallel()
+	store := &fakeStore{stored: eventTypes(t, newStore())}
+	r := node(t, store, orderSchema)
+	require.Empty(t, r.Owners(acme))
+	_, err := r.Register(t.Context(), of(acme, lead(1)), admin, registry.ProofRequest{})
+	require.NoError(t, err)
+	require.Equal(t, map[string]string{"crm.lead.won": "crm"}, r.Owners(acme))
+	require.NoError(t, r.RegisterBuiltIn(t.Context()))
+	asked := store.asked.Load()
+	require.Equal(t, map[string]string{"crm.lead.won": "crm", "shop.order.placed": "shop"}, r.Owners(acme))
+	require.Equal(t, map[string]string{"shop.order.placed": "shop"}, r.Owners(globex))
+	require.Equal(t, asked, store.asked.Load())
+}
+
 func TestRegistry_BuiltInReadOnly(t *testing.T) {
 	t.Parallel()
 	types := eventTypes(t, newStore())

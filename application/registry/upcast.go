@@ -25,12 +25,12 @@ const defaultProofDuration = 10 * time.Second
 
 // Steps implements module.Versions.
 func (r *Registry) Steps(tenantID, eventType string, from uint32) []module.Step {
-	return r.holding(tenantID, eventType).steps[eventType][from]
+	return r.registryOf(tenantID, eventType).steps[eventType][from]
 }
 
 // HasVersion implements module.Versions.
 func (r *Registry) HasVersion(tenantID, eventType string, version uint32) bool {
-	return r.holding(tenantID, eventType).versions[eventType][version] != nil
+	return r.registryOf(tenantID, eventType).versions[eventType][version] != nil
 }
 
 var _ module.Versions = (*Registry)(nil)

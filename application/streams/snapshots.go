@@ -120,7 +120,7 @@ func (s *SnapshotService) Get(ctx context.Context, le ports.LegalEntity, roles [
 // checkAccess checks that the stream belongs to the modules of a service, the caller's roles
 // against the stream's access list, and its state.
 func (s *SnapshotService) checkAccess(ctx context.Context, le ports.LegalEntity, id event.StreamID, right stream.Right, roles []string) (ports.StreamStatus, error) {
-	if err := requireOwned(ctx, s.streams, le, id); err != nil {
+	if _, err := requireOwned(ctx, s.streams, le, id); err != nil {
 		return ports.StreamStatus{}, err
 	}
 	status, err := s.streams.StreamStatus(ctx, le.Partition, id)

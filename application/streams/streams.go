@@ -11,6 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/domain/stream"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -83,9 +84,9 @@ const maxReasonRunes = 1000
 
 // Delete deletes a stream so that the next append recreates it, or tombstones it for good.
 // Faults: stream.owned_by_module, stream.not_found, stream.deleted, stream.tombstoned,
-// stream.access_denied, those of ports.EventAppender.
+// stream.access_denied, stream.reason_too_long, pii.in_text, those of ports.EventAppender.
 func (s *Service) Delete(ctx context.Context, c Change, tombstone bool) (Outcome, error) {
-	if err := s.RequireOwned(ctx, c.LegalEntity, c.Stream); err != nil {
+	if _, err := s.RequireOwned(ctx, c.LegalEntity, c.Stream); err != nil {
 		return Outcome{}, err
 	}
 	if err := s.checkOwner(c.Stream); err != nil {
@@ -114,7 +115,7 @@ func (s *Service) checkOwner(id event.StreamID) error {
 // alone, and that only while the stream has limits: they were set before modules' streams were
 // closed to it. Faults: those of Delete; stream.role_unknown.
 func (s *Service) SetMetadata(ctx context.Context, c Change, m stream.Metadata) (Outcome, error) {
-	if err := s.RequireOwned(ctx, c.LegalEntity, c.Stream); err != nil {
+	if _, err := s.RequireOwned(ctx, c.LegalEntity, c.Stream); err != nil {
 		return Outcome{}, err
 	}
 	if err := s.checkRoles(m.ACL); err != nil {
@@ -137,21 +138,22 @@ func (s *Service) SetMetadata(ctx context.Context, c Change, m stream.Metadata) 
 }
 
 // RequireOwned refuses a stream that does not belong to the modules of a service that asks
-// (module.SightOf), as if there were none: stream.not_found.
-func (s *Service) RequireOwned(ctx context.Context, le ports.LegalEntity, id event.StreamID) error {
+// (module.SightOf), as if there were none: stream.not_found. An unclaimed one belongs to the service
+// that writes it first (module.Sight.OwnStream).
+func (s *Service) RequireOwned(ctx context.Context, le ports.LegalEntity, id event.StreamID) (unclaimed bool, err error) {
 	return requireOwned(ctx, s.config.Reader, le, id)
 }
 
-func requireOwned(ctx context.Context, streams ports.StreamReader, le ports.LegalEntity, id event.StreamID) error {
+func requireOwned(ctx context.Context, streams ports.StreamReader, le ports.LegalEntity, id event.StreamID) (unclaimed bool, err error) {
 	sight, err := module.SightOf(ctx)
 	if err != nil {
-		return err
+		return false, err
 	}
-	_, owned, err := sight.Stream(ctx, streams, le.Partition, id)
+	owned, unclaimed, err := sight.OwnStream(ctx, streams, le.Partition, id)
 	if err == nil && !owned {
 		err = concurrency.ActionRefused(id, event.StreamAbsent, event.DeleteStream)
 	}
-	return err
+	return unclaimed, err
 }
 
 func (s *Service) checkRoles(a *stream.ACL) error {
@@ -171,6 +173,9 @@ func (s *Service) checkRoles(a *stream.ACL) error {
 func (s *Service) appendChange(ctx context.Context, c Change, eventType string, data changeData, change event.StreamChange) (Outcome, error) {
 	if utf8.RuneCountInString(c.Reason) > maxReasonRunes {
 		return Outcome{}, fault.New(fault.Invalid, "stream.reason_too_long", "a reason has at most %d characters; shorten it", maxReasonRunes).WithField("reason")
+	}
+	if err := shredding.CheckText("reason", c.Reason); err != nil {
+		return Outcome{}, err
 	}
 	change.Action = stream.ActionOf(eventType)
 	encoded, err := json.Marshal(data)
@@ -216,7 +221,7 @@ var stateAfter = map[event.StreamAction]event.StreamState{
 // Status reads the state and the metadata of a stream. Faults: stream.not_found,
 // stream.access_denied.
 func (s *Service) Status(ctx context.Context, le ports.LegalEntity, id event.StreamID, roles []string) (Status, error) {
-	if err := s.RequireOwned(ctx, le, id); err != nil {
+	if _, err := s.RequireOwned(ctx, le, id); err != nil {
 		return Status{}, err
 	}
 	stored, err := s.config.Reader.StreamStatus(ctx, le.Partition, id)

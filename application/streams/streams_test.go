@@ -190,6 +190,11 @@ func TestStreams_ChangeRefusals(t *testing.T) {
 	c.Reason = strings.Repeat("ü", 1001)
 	_, err = r.SetMetadata(t.Context(), c, stream.Metadata{})
 	require.Equal(t, "stream.reason_too_long", fault.CodeOf(err))
+	c.Reason = "asked for by ada@example.org"
+	_, err = r.SetMetadata(t.Context(), c, stream.Metadata{})
+	require.Equal(t, "pii.in_text", fault.CodeOf(err))
+	_, err = r.Delete(t.Context(), c, true)
+	require.Equal(t, "pii.in_text", fault.CodeOf(err))
 
 	// A list binds every caller that changes the stream except administrators.
 	_, err = r.SetMetadata(t.Context(), r.change(none), metadata(t, `{"acl":{"delete":[],"metadata":["cfo"]}}`))

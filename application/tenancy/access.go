@@ -29,8 +29,8 @@ type Action struct {
 // Enrolment is an enrolment as the access policy sees it.
 type Enrolment struct {
 	Persons []string `json:"persons"` // who gains by it: the principal, and the one responsible for it
-	// Entitlements are the legal entities of the principal after the enrolment, and before it
-	// if it was enrolled already; an empty list is all of the tenant.
+	// Entitlements are the legal entities of the principal after the enrolment, and of each login
+	// that the person had before it; an empty list is all of the tenant.
 	Entitlements [][]string `json:"entitlements"`
 }
 
@@ -83,9 +83,7 @@ func (s *Service) Authorize(ctx context.Context, p ports.Principal, a Action) er
 	}
 	if input.Service {
 		input.Modules = nonNil(p.Binding.Modules)
-		if err := s.nameModules(ctx, p, &input); err != nil {
-			return err
-		}
+		s.nameModules(p, &input)
 	}
 	if a.Name == actionApproveErasure || a.Name == actionApproveRedaction || a.Name == actionEnroll && a.Enrolment != nil {
 		input.Actor = &actor{Type: string(p.ActorType), Person: p.PersonID}
@@ -135,36 +133,28 @@ var (
 )
 
 // nameModules fills in the modules of the types that a service asks about.
-func (s *Service) nameModules(ctx context.Context, p ports.Principal, input *accessInput) error {
-	if !slices.ContainsFunc(input.EventTypes, func(t TypeAccess) bool { return t.Type != "" && t.Module == "" }) {
-		return nil
-	}
-	sight, err := s.Sight(ctx, p)
-	if err != nil {
-		return err
-	}
+func (s *Service) nameModules(p ports.Principal, input *accessInput) {
+	sight := s.Sight(p)
 	input.EventTypes = slices.Clone(input.EventTypes)
 	for i := range input.EventTypes {
 		t := &input.EventTypes[i]
 		t.Module = cmp.Or(t.Module, sight.ModuleOf(t.Type))
 	}
-	return nil
 }
 
 // Sight returns which events the principal sees: a person those of every type, a service those
-// of its modules and those that it was contracted for.
-func (s *Service) Sight(ctx context.Context, p ports.Principal) (module.Sight, error) {
+// of its modules and those that it was contracted for. It knows the event types that this node
+// knows; who reads on from where it stopped refreshes the registry before, because it would pass
+// events of an unknown type over for good.
+func (s *Service) Sight(p ports.Principal) module.Sight {
 	if !p.IsService() {
-		return module.FullSight(), nil
+		return module.FullSight()
 	}
 	var owners map[string]string
 	if s.typeOwners != nil {
-		var err error
-		if owners, err = s.typeOwners(ctx, p.TenantID); err != nil {
-			return module.Sight{}, err
-		}
+		owners = s.typeOwners(p.TenantID)
 	}
-	return module.NewSight(p.Binding, owners, s.owner), nil
+	return module.NewSight(p.Binding, owners, s.owner)
 }
 
 // Rights returns which classes of personal data the principal reads in clear: by its roles,
@@ -175,11 +165,7 @@ func (s *Service) Rights(ctx context.Context, p ports.Principal, granted []shred
 	if err != nil || !p.IsService() {
 		return r, err
 	}
-	sight, err := s.Sight(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	return boundRights{roleRights: r, sight: sight, classes: p.Binding.PIIClasses}, nil
+	return boundRights{roleRights: r, sight: s.Sight(p), classes: p.Binding.PIIClasses}, nil
 }
 
 // boundRights are the rights of a service.

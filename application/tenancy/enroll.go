@@ -66,7 +66,9 @@ func (s *Service) Admit(ctx context.Context, by *ports.Principal, a Application)
 	case !known:
 		p.PrincipalID = p.PersonID + "-1"
 	default:
-		grant.Entitlements = append(grant.Entitlements, nonNil(before.LegalEntities))
+		if grant.Entitlements, err = s.entitlements(ctx, p.TenantID, p.PersonID); err != nil {
+			return p, "", false, err
+		}
 		if p, err = s.change(before, a); err != nil {
 			return p, "", false, err
 		}
@@ -96,11 +98,10 @@ func (s *Service) Revoke(ctx context.Context, by *ports.Principal, tenantID, per
 	if err := checkReason(reason, true); err != nil {
 		return err
 	}
-	before, err := s.principals.PrincipalByPerson(ctx, tenantID, personID)
-	if err != nil {
+	if _, err := s.principals.PrincipalByPerson(ctx, tenantID, personID); err != nil {
 		return err
 	}
-	actor, err := s.authorizeChange(ctx, by, before)
+	actor, err := s.authorizeChange(ctx, by, tenantID, personID)
 	if err != nil {
 		return err
 	}
@@ -120,11 +121,10 @@ func (s *Service) Review(ctx context.Context, by *ports.Principal, tenantID, per
 	if err := checkReason(reason, true); err != nil {
 		return err
 	}
-	before, err := s.principals.PrincipalByPerson(ctx, tenantID, personID)
-	if err != nil {
+	if _, err := s.principals.PrincipalByPerson(ctx, tenantID, personID); err != nil {
 		return err
 	}
-	actor, err := s.authorizeChange(ctx, by, before)
+	actor, err := s.authorizeChange(ctx, by, tenantID, personID)
 	if err != nil {
 		return err
 	}
@@ -145,12 +145,28 @@ func (s *Service) Principals(ctx context.Context, p ports.Principal) ([]ports.Pr
 
 // authorizeChange asks whether an administrator may change what a principal has, and returns the
 // actor of the change; nil is the operator of the installation.
-func (s *Service) authorizeChange(ctx context.Context, by *ports.Principal, p ports.Principal) (event.Actor, error) {
+func (s *Service) authorizeChange(ctx context.Context, by *ports.Principal, tenantID, personID string) (event.Actor, error) {
 	if by == nil {
 		return event.Actor{}, nil
 	}
-	grant := Enrolment{Persons: []string{p.PersonID}, Entitlements: [][]string{nonNil(p.LegalEntities)}}
+	grant := Enrolment{Persons: []string{personID}}
+	var err error
+	if grant.Entitlements, err = s.entitlements(ctx, tenantID, personID); err != nil {
+		return event.Actor{}, err
+	}
 	return by.Actor(), s.Authorize(ctx, *by, Action{Name: actionEnroll, Enrolment: &grant})
+}
+
+// entitlements are the legal entities of each login of a person that is not revoked: a change may
+// end any of them.
+func (s *Service) entitlements(ctx context.Context, tenantID, personID string) (all [][]string, err error) {
+	logins, err := s.principals.ListPrincipals(ctx, tenantID)
+	for i := range logins {
+		if p := &logins[i]; p.PersonID == personID && p.RevokedAt.IsZero() {
+			all = append(all, nonNil(p.LegalEntities))
+		}
+	}
+	return all, err
 }
 
 // maxReason is the length of a reason in bytes.

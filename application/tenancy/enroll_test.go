@@ -89,22 +89,18 @@ func TestAuthenticate_RefusesUnboundServices(t *testing.T) {
 func TestSight(t *testing.T) {
 	t.Parallel()
 	o := newTenancyFixture(t, func(c *tenancy.Config) { c.TypeOwners = hrTypes })
-	sight, err := o.Sight(t.Context(), ports.Principal{ActorType: event.Human, Roles: []string{"ap_clerk"}})
-	require.NoError(t, err)
+	sight := o.Sight(ports.Principal{ActorType: event.Human, Roles: []string{"ap_clerk"}})
 	require.True(t, sight.IsFull())
-	sight, err = o.Sight(t.Context(), hrService())
-	require.NoError(t, err)
+	sight = o.Sight(hrService())
 	require.Equal(t, []string{"hr.employee.hired", "hr.employee.left"}, sight.Types())
 	contracted := hrService()
 	contracted.Binding.ContractedTypes = []string{"crm.customer.created"}
-	sight, err = o.Sight(t.Context(), contracted)
-	require.NoError(t, err)
+	sight = o.Sight(contracted)
 	require.True(t, sight.Sees("crm.customer.created"))
 	require.False(t, sight.Owns("crm.customer.created"), "a contract is for reading")
 	unbound := hrService()
 	unbound.Binding = ports.Binding{}
-	sight, err = o.Sight(t.Context(), unbound)
-	require.NoError(t, err)
+	sight = o.Sight(unbound)
 	require.Empty(t, sight.Types())
 	require.False(t, sight.Sees("unregistered.type"))
 }
@@ -190,6 +186,28 @@ func TestRevoke(t *testing.T) {
 	require.NoError(t, o.Revoke(t.Context(), &admin, "acme", "p-1", "left"))
 	_, err = o.Authenticate(t.Context(), token)
 	require.Equal(t, "auth.token_invalid", code(t, err))
+}
+
+// A person may have several logins, and a change may end each of them: an administrator of some
+// legal entities changes nothing of a person who has a login beyond these, wherever it stands.
+func TestAdmit_PersonWithWiderLogin(t *testing.T) {
+	t.Parallel()
+	o := newTenancyFixture(t, nil)
+	german := ports.Principal{TenantID: "acme", PersonID: "p-german", PrincipalID: "p-german-1", ActorType: event.Human, Roles: []string{"admin"}, LegalEntities: []string{"DEMF"}}
+	o.enroll(t, german)
+	first := ports.Principal{TenantID: "acme", PersonID: "p-1", PrincipalID: "p-1-1", ActorType: event.Human, Roles: []string{"ap_clerk"}, LegalEntities: []string{"DEMF"}}
+	o.enroll(t, first)
+	require.NoError(t, o.Review(t.Context(), &german, "acme", "p-1", 0, "needed"))
+	wide := first
+	wide.PrincipalID, wide.LegalEntities = "p-1-2", nil
+	token := o.enroll(t, wide)
+
+	_, _, _, err := o.Admit(t.Context(), &german, tenancy.Application{Principal: first, Renew: true})
+	require.Equal(t, "auth.forbidden", code(t, err))
+	require.Equal(t, "auth.forbidden", code(t, o.Review(t.Context(), &german, "acme", "p-1", 0, "needed")))
+	require.Equal(t, "auth.forbidden", code(t, o.Revoke(t.Context(), &german, "acme", "p-1", "left")))
+	_, err = o.Authenticate(t.Context(), token)
+	require.NoError(t, err)
 }
 
 // What a service reads belongs to its modules, so a renewal keeps or replaces them together.

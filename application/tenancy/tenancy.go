@@ -28,7 +28,7 @@ type Service struct {
 	principals ports.Principals
 	policies   ports.PolicyEngine
 	owner      func(string) string
-	typeOwners func(context.Context, string) (map[string]string, error)
+	typeOwners func(string) map[string]string
 	roles      []string
 	created    func(context.Context, ports.LegalEntity, event.Actor) error
 	clock      ports.Clock
@@ -58,9 +58,9 @@ type Config struct {
 	// Owner tells which built-in module owns an event or intent type, "" if none does:
 	// module.Catalog.Owner. Without it no principal reads personal values.
 	Owner func(recordType string) string
-	// TypeOwners returns the modules of a tenant's registered event types by type. Without it
-	// a service sees the types of built-in modules only.
-	TypeOwners func(ctx context.Context, tenantID string) (map[string]string, error)
+	// TypeOwners returns the modules of a tenant's registered event types by type, from memory:
+	// registry.Registry.Owners. Without it a service sees the types of built-in modules only.
+	TypeOwners func(tenantID string) map[string]string
 	Roles      []string // that a principal may hold: module.Catalog.RoleNames
 	// LegalEntityCreated records once who created a legal entity; nil records nothing.
 	LegalEntityCreated func(ctx context.Context, le ports.LegalEntity, by event.Actor) error

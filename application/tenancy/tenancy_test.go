@@ -252,9 +252,7 @@ func TestActor(t *testing.T) {
 func TestAuthorize(t *testing.T) {
 	t.Parallel()
 	o := newTenancyFixture(t, func(c *tenancy.Config) {
-		c.TypeOwners = func(context.Context, string) (map[string]string, error) {
-			return map[string]string{"people.hired": "hr"}, nil
-		}
+		c.TypeOwners = func(string) map[string]string { return map[string]string{"people.hired": "hr"} }
 	})
 	clerk := ports.Principal{TenantID: "acme", ActorType: event.Human, Roles: []string{"ap_clerk"}, LegalEntities: []string{"USMF"}}
 	everywhere := clerk
@@ -482,8 +480,8 @@ func TestBootstrap(t *testing.T) {
 	require.Equal(t, event.GenesisChecksum("ledger.example.org", le.Partition), head.Genesis)
 }
 
-func hrTypes(context.Context, string) (map[string]string, error) {
-	return map[string]string{"hr.employee.hired": "hr", "hr.employee.left": "hr", "crm.customer.created": "crm"}, nil
+func hrTypes(string) map[string]string {
+	return map[string]string{"hr.employee.hired": "hr", "hr.employee.left": "hr", "crm.customer.created": "crm"}
 }
 
 func TestRights(t *testing.T) {

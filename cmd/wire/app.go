@@ -269,7 +269,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	a.Tenancy = tenancy.New(tenancy.Config{
-		LegalEntities: a.Store.Directory, LegalEntityCreated: a.legalEntityCreated, Principals: a.Principals, Policies: engine, Owner: a.Catalog.Owner, TypeOwners: a.typeOwners, Roles: a.Catalog.RoleNames(),
+		LegalEntities: a.Store.Directory, LegalEntityCreated: a.legalEntityCreated, Principals: a.Principals, Policies: engine, Owner: a.Catalog.Owner, TypeOwners: a.Registry.Owners, Roles: a.Catalog.RoleNames(),
 		Clock: clock, IDs: ids, AllowDevelopmentTokens: o.AllowDevelopmentTokens,
 	})
 	a.streams = streams.New(streams.Config{Writer: streamWriter{a.appends}, Reader: a.Store.Events, Catalog: a.Catalog, Roles: a.Catalog.RoleNames()})

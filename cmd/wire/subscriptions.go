@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"cmp"
 	"context"
 	"slices"
 
@@ -50,29 +51,11 @@ func (a *App) recoverDecided(ctx context.Context) error {
 // modules returns a function that names the module of a tenant's event type: the built-in module that
 // declares the type, else the module for which it was registered.
 func (a *App) modules(ctx context.Context, tenantID string) (func(string) string, error) {
-	foreign, err := a.typeOwners(ctx, tenantID)
-	if err != nil {
+	if err := a.Registry.Refresh(ctx, tenantID); err != nil {
 		return nil, err
 	}
-	return func(eventType string) string {
-		if owner := a.Catalog.Owner(eventType); owner != "" {
-			return owner
-		}
-		return foreign[eventType]
-	}, nil
-}
-
-// typeOwners returns the modules of the registered event types by type.
-func (a *App) typeOwners(ctx context.Context, tenantID string) (map[string]string, error) {
-	registered, err := a.Registry.List(ctx, tenantID)
-	if err != nil {
-		return nil, err
-	}
-	owners := make(map[string]string, len(registered))
-	for i := range registered {
-		owners[registered[i].Type] = registered[i].Module
-	}
-	return owners, nil
+	registered := a.Registry.Owners(tenantID)
+	return func(eventType string) string { return cmp.Or(a.Catalog.Owner(eventType), registered[eventType]) }, nil
 }
 
 // subscriptionAccess decides by the tenant's roles. It implements subscriptions.Access.
@@ -110,7 +93,12 @@ func (s subscriptionAccess) administrative(ctx context.Context, p ports.Principa
 
 // Sight implements subscriptions.Access.
 func (s subscriptionAccess) Sight(ctx context.Context, p ports.Principal) (module.Sight, error) {
-	return s.app.Tenancy.Sight(ctx, p)
+	if p.IsService() {
+		if err := s.app.Registry.Refresh(ctx, p.TenantID); err != nil {
+			return module.Sight{}, err
+		}
+	}
+	return s.app.Tenancy.Sight(p), nil
 }
 
 // Visible implements subscriptions.Access.
