@@ -91,8 +91,12 @@ func outOfReach(isSearched bool) []string {
 
 func certificateName(id event.ID) string { return certificateFolder + id.String() + ".json" }
 
-// certify signs and stores the certificate, and completes the request.
+// certify signs and stores the certificate, and completes the request. What a session of the key
+// store destroyed without an approval is never certified.
 func (c Config) certify(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	if err := c.requireApproval(ctx, r); err != nil {
+		return r, err
+	}
 	name := certificateName(r.ID)
 	stored, err := c.Exports.Get(ctx, name)
 	switch {

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"time"
 
-	"github.com/erpbackbone/backbone/application/requests"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
@@ -78,7 +77,7 @@ func recordStream(id event.ID) event.StreamID {
 }
 
 // requireApproval requires the event with which the approver approved the scope that the stored
-// request is about to erase.
+// request is about to erase or has erased.
 func (c Config) requireApproval(ctx context.Context, r ports.ErasureRequest) error {
 	adopted, err := c.adopt(ctx, r.TenantID)
 	if err != nil {
@@ -88,14 +87,17 @@ func (c Config) requireApproval(ctx context.Context, r ports.ErasureRequest) err
 	if err != nil {
 		return err
 	}
-	approval := requests.Approval{
-		RequestedBy: r.RequestedBy, ApprovedBy: r.ApprovedBy, Scope: scopeText(r), Lasting: []string{string(shredding.ErasureFenced)}, Adopted: adopted,
+	moves, err := shredding.ReadMoves(events)
+	if err != nil {
+		return err
 	}
-	recorded, err := approval.IsRecorded(events)
-	if err == nil && !recorded {
-		err = waitFor(codeUnrecorded)
+	approval := shredding.Approval{
+		RequestedBy: r.RequestedBy, ApprovedBy: r.ApprovedBy, Scope: scopeText(r), Lasting: shredding.ErasureLasts, Adopted: adopted,
 	}
-	return err
+	if !approval.IsRecorded(moves) {
+		return waitFor(codeUnrecorded)
+	}
+	return nil
 }
 
 // codeUnrecorded: no event of the log is the approval of the request. The approver approves

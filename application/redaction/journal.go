@@ -5,7 +5,6 @@ import (
 	"encoding/hex"
 	"time"
 
-	"github.com/erpbackbone/backbone/application/requests"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
@@ -63,10 +62,7 @@ func revision(all entities, r *ports.RedactionRequest) (ports.Revision, error) {
 	le, _ := all.byPartition(r.Partition)
 	data := shredding.RedactionRecord{
 		RequestID: r.ID, Revision: r.Revision, State: r.State, LegalEntity: le.Code, EventID: r.EventID, Sequence: r.Sequence,
-		RequestedBy: r.RequestedBy, ApprovedBy: r.ApprovedBy, EndedBy: r.EndedBy, Row: hex.EncodeToString(row[:]),
-	}
-	if r.Scope != (event.Hash{}) { // else of a release without previews
-		data.Scope = hex.EncodeToString(r.Scope[:])
+		RequestedBy: r.RequestedBy, ApprovedBy: r.ApprovedBy, EndedBy: r.EndedBy, Scope: scopeText(*r), Row: hex.EncodeToString(row[:]),
 	}
 	return ports.Revision{Stream: recordStream(r.ID), Number: r.Revision, Type: r.State.EventType(), Data: data}, nil
 }
@@ -75,9 +71,9 @@ func recordStream(id event.ID) event.StreamID {
 	return event.StreamID{Type: shredding.RedactionStream, ID: id.String()}
 }
 
-// requireApproval requires the event with which the approver approved the stored request. Fault
-// redaction.approval_unrecorded: the approver approves again, since the first call may have been
-// cut off.
+// requireApproval requires the event with which the approver approved the stored request, which
+// waits to be carried out or was. Fault redaction.approval_unrecorded: the approver approves again,
+// since the first call may have been cut off.
 func (c Config) requireApproval(ctx context.Context, r ports.RedactionRequest) error {
 	adopted, err := c.adopt(ctx, r.TenantID)
 	if err != nil {
@@ -87,17 +83,22 @@ func (c Config) requireApproval(ctx context.Context, r ports.RedactionRequest) e
 	if err != nil {
 		return err
 	}
-	row, err := r.Digest()
+	moves, err := shredding.ReadMoves(events)
 	if err != nil {
 		return err
 	}
-	recorded, err := requests.Approval{
-		RequestedBy: r.RequestedBy, ApprovedBy: r.ApprovedBy, Scope: hex.EncodeToString(r.Scope[:]), Row: hex.EncodeToString(row[:]), Adopted: adopted,
-	}.IsRecorded(events)
-	if err == nil && !recorded {
-		err = fault.New(fault.FailedPrecondition, codeUnrecorded, "no event of the log is the approval of this request; the person who approved it approves it again")
+	approval := shredding.Approval{RequestedBy: r.RequestedBy, ApprovedBy: r.ApprovedBy, Scope: scopeText(r), Lasting: shredding.RedactionLasts, Adopted: adopted}
+	if r.State == shredding.RedactionApproved {
+		row, err := r.Digest()
+		if err != nil {
+			return err
+		}
+		approval.Row = hex.EncodeToString(row[:])
 	}
-	return err
+	if !approval.IsRecorded(moves) {
+		return fault.New(fault.FailedPrecondition, codeUnrecorded, "no event of the log is the approval of this request; the person who approved it approves it again")
+	}
+	return nil
 }
 
 const codeUnrecorded = "redaction.approval_unrecorded"

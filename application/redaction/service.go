@@ -318,12 +318,18 @@ func statusOf(le ports.LegalEntity, r ports.RedactionRequest) Status {
 		ID: r.ID, LegalEntity: le.Code, EventID: r.EventID, Sequence: r.Sequence, Pointers: r.Pointers, Reason: r.Reason, State: string(r.State),
 		RequestedBy: r.RequestedBy, RequestedAt: r.RequestedAt, ApprovedBy: r.ApprovedBy, ApprovedAt: r.ApprovedAt,
 		EndedBy: r.EndedBy, EndReason: r.EndReason, Attempts: r.Attempts, LastError: r.LastError, CompletedAt: r.CompletedAt,
-	}
-	if r.Scope != (event.Hash{}) {
-		out.Scope = hex.EncodeToString(r.Scope[:])
+		Scope: scopeText(r),
 	}
 	_ = json.Unmarshal(r.Preview, &out.Preview) // requests from before the preview have none
 	return out
+}
+
+// scopeText renders the scope of a request, "" of one from a release without previews.
+func scopeText(r ports.RedactionRequest) string {
+	if r.Scope == (event.Hash{}) {
+		return ""
+	}
+	return hex.EncodeToString(r.Scope[:])
 }
 
 func sees(p ports.Principal, le ports.LegalEntity) bool {
