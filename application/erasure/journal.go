@@ -6,6 +6,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/erpbackbone/backbone/application/requests"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
@@ -34,10 +35,11 @@ func (c Config) adopt(ctx context.Context, tenantID string) (event.Sequence, err
 	})
 }
 
-// record appends the event of a request's present state, once. The zero actor is the system,
-// which never records an approval: only the event of the approver is one.
-func (c Config) record(ctx context.Context, actor event.Actor, r ports.ErasureRequest) error {
-	if actor.ID == "" && r.State == shredding.ErasureApproved {
+// record appends the event of a request's present state, once, with the caller as its actor if it
+// is the caller's decision (requests.ActorOf). The zero caller is the system.
+func (c Config) record(ctx context.Context, caller event.Actor, r ports.ErasureRequest) error {
+	actor, ok := requests.ActorOf(caller, requests.Decision{State: string(r.State), RequestedBy: r.RequestedBy, ApprovedBy: r.ApprovedBy, EndedBy: r.EndedBy})
+	if !ok {
 		return nil
 	}
 	revision, err := c.revision(ctx, r)

@@ -261,7 +261,8 @@ func (s *Service) end(ctx context.Context, principal ports.Principal, dir direct
 	return dir.status(r, s.today())
 }
 
-// record appends the event of what a person decided, with the person as its actor.
+// record appends the event of a request's present state, with the person as its actor if the
+// person decided it.
 func (s *Service) record(ctx context.Context, principal ports.Principal, r ports.ErasureRequest) error {
 	return s.config.record(ctx, requests.Actor(principal), r)
 }

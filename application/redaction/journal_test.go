@@ -102,3 +102,34 @@ func TestWorker_RecordsWhatACallLeft(t *testing.T) {
 	require.Equal(t, []string{"backbone.redaction.requested", "backbone.redaction.withdrawn"}, types)
 	require.Equal(t, "s-backbone-operator", actors[1])
 }
+
+// TestService_RecordsNoDecisionOfAnother repeats calls about requests that another person has
+// decided on, whose call died before its event.
+func TestService_RecordsNoDecisionOfAnother(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	config := f.config
+	config.Journal = brokenJournal{f.journal}
+	dying := testkit.Must(redaction.NewService(config, func() {}))
+	n := f.newRequest(moved, "/data/remark")
+	n.IdempotencyKey = "k"
+	s, err := f.service.Request(t.Context(), person("p-1"), n)
+	require.NoError(t, err)
+	_, err = dying.Approve(t.Context(), person("p-2"), s.ID, "")
+	require.ErrorIs(t, err, errBroken)
+	again, err := f.service.Request(t.Context(), person("p-1"), n)
+	require.NoError(t, err)
+	require.Equal(t, []any{s.ID, "approved"}, []any{again.ID, again.State})
+	types, _ := f.recorded(t, s.ID)
+	require.Equal(t, []string{"backbone.redaction.requested"}, types, "the requester does not approve")
+
+	_, err = f.service.Approve(t.Context(), person("p-2"), s.ID, "")
+	require.NoError(t, err)
+	_, err = dying.Withdraw(t.Context(), person("p-2"), s.ID, "a mistake")
+	require.ErrorIs(t, err, errBroken)
+	_, err = f.service.Withdraw(t.Context(), person("p-3"), s.ID, "a mistake too")
+	require.NoError(t, err)
+	types, actors := f.recorded(t, s.ID)
+	require.Equal(t, []string{"backbone.redaction.requested", "backbone.redaction.approved", "backbone.redaction.withdrawn"}, types)
+	require.Equal(t, []string{"p-1", "p-2", "s-backbone-operator"}, actors)
+}
