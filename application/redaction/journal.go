@@ -3,6 +3,7 @@ package redaction
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"time"
 
 	"github.com/erpbackbone/backbone/application/requests"
@@ -116,22 +117,19 @@ func (c Config) recordLeft(ctx context.Context) error {
 	for _, le := range every {
 		tenants[le.TenantID] = append(tenants[le.TenantID], le)
 	}
+	var failures []error // of one tenant or request, which are no reason to leave out others
 	for tenantID, all := range tenants {
 		if _, err := c.adopt(ctx, tenantID); err != nil {
-			return err
+			failures = append(failures, err)
+			continue
 		}
 		newest, err := c.Redactions.RedactionRequests(ctx, tenantID, nil, maxWork)
-		if err != nil {
-			return err
-		}
+		failures = append(failures, err)
 		for _, r := range newest {
-			if c.Clock.Now().Before(r.UpdatedAt.Add(personGrace)) {
-				continue
-			}
-			if err := c.record(ctx, event.Actor{}, all, r); err != nil {
-				return err
+			if !c.Clock.Now().Before(r.UpdatedAt.Add(personGrace)) {
+				failures = append(failures, c.record(ctx, event.Actor{}, all, r))
 			}
 		}
 	}
-	return nil
+	return errors.Join(failures...)
 }

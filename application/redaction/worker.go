@@ -188,23 +188,30 @@ func (c Config) carryOut(ctx context.Context, r ports.RedactionRequest) (ports.R
 		r.State = shredding.RedactionPreviewed
 		return c.Redactions.MoveRedaction(ctx, r)
 	}
-	if shredding.ApprovalValidity > c.Clock.Now().Sub(r.ApprovedAt) { // else it has expired
-		if err := c.requireApproval(ctx, r); err != nil {
-			return r, err
-		}
+	if c.Clock.Now().Sub(r.ApprovedAt) >= shredding.ApprovalValidity {
+		return c.expire(ctx, r)
+	}
+	if err := c.requireApproval(ctx, r); err != nil {
+		return r, err
 	}
 	to.NewHash = event.HashPayload(to.Salt, to.Payload)
 	switch _, err := c.Redactions.RedactPayload(ctx, r, to); fault.CodeOf(err) {
 	case "":
-	case "redaction.approval_expired":
-		r.State, r.EndReason = shredding.RedactionExpired, fault.CodeOf(err)
-		return c.Redactions.MoveRedaction(ctx, r)
+	case codeExpired: // by the store's clock
+		return c.expire(ctx, r)
 	case "redaction.not_approved": // it was withdrawn
 		return r, fault.New(fault.Conflict, "redaction.changed", "another process has changed the request; read it again")
 	default:
 		return r, err
 	}
 	return c.Redactions.RedactionRequest(ctx, r.TenantID, r.ID)
+}
+
+const codeExpired = "redaction.approval_expired"
+
+func (c Config) expire(ctx context.Context, r ports.RedactionRequest) (ports.RedactionRequest, error) {
+	r.State, r.EndReason = shredding.RedactionExpired, codeExpired
+	return c.Redactions.MoveRedaction(ctx, r)
 }
 
 // checkVouched requires that the stored payload is the one that the log vouches for: that which was
