@@ -314,15 +314,15 @@ func (s *Service) List(ctx context.Context, principal ports.Principal, states []
 }
 
 // Certificate returns the signed certificate of a completed request.
-// erasure.not_completed (FailedPrecondition) before.
+// erasure.not_completed (Conflict) before.
 func (s *Service) Certificate(ctx context.Context, principal ports.Principal, id event.ID) ([]byte, error) {
 	r, _, err := s.find(ctx, principal, id, false)
 	if err != nil {
 		return nil, err
 	}
 	if r.State != shredding.ErasureCompleted {
-		return nil, fault.New(fault.FailedPrecondition, "erasure.not_completed",
-			"the request is %s, and its certificate is issued when it is completed; wait, or read its steps", r.State)
+		return nil, fault.New(fault.Conflict, "erasure.not_completed",
+			"the request is %s, and its certificate is signed once it is completed; ask again then", r.State)
 	}
 	return s.config.Exports.Get(ctx, certificateName(id))
 }

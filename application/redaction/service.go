@@ -300,15 +300,15 @@ func (s *Service) List(ctx context.Context, p ports.Principal, states []string, 
 }
 
 // Certificate returns the signed certificate of a completed request. redaction.not_completed
-// (FailedPrecondition) before.
+// (Conflict) before.
 func (s *Service) Certificate(ctx context.Context, p ports.Principal, id event.ID) ([]byte, error) {
 	r, _, err := s.find(ctx, p, id)
 	if err != nil {
 		return nil, err
 	}
 	if r.State != shredding.RedactionCompleted {
-		return nil, fault.New(fault.FailedPrecondition, "redaction.not_completed",
-			"the request is %s, and its certificate is issued when it is completed; wait, or read its state", r.State)
+		return nil, fault.New(fault.Conflict, "redaction.not_completed",
+			"the request is %s, and its certificate is signed once it is completed; ask again then", r.State)
 	}
 	return s.config.Exports.Get(ctx, certificateName(id))
 }
