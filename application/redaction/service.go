@@ -189,8 +189,7 @@ func (s *Service) Preview(ctx context.Context, p ports.Principal, id event.ID) (
 func (s *Service) Approve(ctx context.Context, p ports.Principal, id event.ID, scope string) (Status, error) {
 	return s.change(ctx, p, id, func(r ports.RedactionRequest) (ports.RedactionRequest, error) {
 		if scope != "" && scope != hex.EncodeToString(r.Scope[:]) {
-			return r, fault.New(fault.FailedPrecondition, "redaction.scope_changed",
-				"the event is not as it was when the request was previewed; read its preview again, then approve that").WithField("/scope")
+			return r, shredding.RedactionScopeChanged().WithField("/scope")
 		}
 		if r.ApprovedBy == p.PersonID && r.State.CarriedOut() {
 			return r, nil
@@ -263,7 +262,7 @@ func (s *Service) find(ctx context.Context, p ports.Principal, id event.ID) (por
 	}
 	le, found := all.byPartition(r.Partition)
 	if !found || !sees(p, le) {
-		return r, le, fault.New(fault.NotFound, "redaction.not_found", "there is no such redaction request, or you may not see it; list the requests to find its id")
+		return r, le, shredding.RedactionNotFound()
 	}
 	return r, le, nil
 }

@@ -80,7 +80,7 @@ func (w *Worker) advance(ctx context.Context, r ports.RedactionRequest) {
 	for r.State == shredding.RedactionApproved || r.State.CarriedOut() && !r.State.Final() {
 		next, err := w.runStep(ctx, r)
 		switch code := fault.CodeOf(err); {
-		case ctx.Err() != nil, code == "redaction.changed": // another worker, or a person, moved it first
+		case ctx.Err() != nil, code == shredding.CodeRedactionChanged: // another worker, or a person, moved it first
 			return
 		case code == projection.CodeTargetBehind || code == projection.CodeBusy:
 			if w.config.Clock.Now().Sub(r.UpdatedAt) >= maxWait { // such as one that is halted
@@ -197,20 +197,18 @@ func (c Config) carryOut(ctx context.Context, r ports.RedactionRequest) (ports.R
 	to.NewHash = event.HashPayload(to.Salt, to.Payload)
 	switch _, err := c.Redactions.RedactPayload(ctx, r, to); fault.CodeOf(err) {
 	case "":
-	case codeExpired: // by the store's clock
+	case shredding.CodeApprovalExpired: // by the store's clock
 		return c.expire(ctx, r)
-	case "redaction.not_approved": // it was withdrawn
-		return r, fault.New(fault.Conflict, "redaction.changed", "another process has changed the request; read it again")
+	case shredding.CodeNotApproved: // it was withdrawn
+		return r, shredding.RedactionChanged()
 	default:
 		return r, err
 	}
 	return c.Redactions.RedactionRequest(ctx, r.TenantID, r.ID)
 }
 
-const codeExpired = "redaction.approval_expired"
-
 func (c Config) expire(ctx context.Context, r ports.RedactionRequest) (ports.RedactionRequest, error) {
-	r.State, r.EndReason = shredding.RedactionExpired, codeExpired
+	r.State, r.EndReason = shredding.RedactionExpired, shredding.CodeApprovalExpired
 	return c.Redactions.MoveRedaction(ctx, r)
 }
 
@@ -230,7 +228,7 @@ func (c Config) checkVouched(ctx context.Context, e event.Recorded) error {
 		}
 	}
 	if event.HashPayload(e.Salt, e.Payload) != vouched {
-		return fault.New(fault.FailedPrecondition, "redaction.event_changed", "the stored payload is not the one that the log vouches for; verify the log first")
+		return shredding.RedactionEventChanged()
 	}
 	return nil
 }
