@@ -156,7 +156,7 @@ func (c Config) certificate(ctx context.Context, r ports.ErasureRequest) ([]byte
 			Destroyed: destroyed, Undecrypted: destroyed.Add(maxEviction), Confirmed: event.Micros(r.EvictedAt),
 			Backups: destroyed.Add(maxEpochAge), Irrevocable: destroyed.Add(maxEpochAge + c.KeyDeletion), Condition: rotationCondition,
 		},
-		Verification: results, Receipt: CertificateReceipt{Number: r.Receipt, SHA256: fmt.Sprintf("%x", noteHash(note))}, OutOfReach: outOfReach(c.Index != nil),
+		Verification: results, Receipt: CertificateReceipt{Number: r.Receipt, SHA256: fmt.Sprintf("%x", noteHash(note))}, OutOfReach: outOfReach(results.Index != nil),
 	}
 	if c.RotatedByHand {
 		out.Times.Backups, out.Times.Irrevocable, out.Times.Condition = time.Time{}, time.Time{}, noRotationCondition
