@@ -41,7 +41,7 @@ type requests struct {
 	concern    string // as the rows of an earlier release were adopted
 	kind       FindingKind
 	unapproved FindingKind               // of a request that was carried out without an approval
-	lasts      func(state string) bool   // whether a state comes after the approval and on from it
+	lasts      func(state string) bool   // as shredding.Approval.Lasting
 	adopted    event.Sequence            // after what an earlier release stored; 0: no such event
 	moves      map[string][]boundRequest // by id of the request, in order
 }

@@ -39,11 +39,11 @@ func ReadMoves(events []event.Recorded) ([]Move, error) {
 
 // Approval is what the event of an approval has to say.
 type Approval struct {
-	RequestedBy, ApprovedBy string              // person ids
-	Scope                   string              // in hex
-	Row                     string              // digest of the stored request in hex; "": not compared
-	Lasting                 func(s string) bool // whether a state comes after the approval and on from it
-	Adopted                 event.Sequence      // what was recorded before it was adopted from an earlier release
+	RequestedBy, ApprovedBy string                  // person ids
+	Scope                   string                  // in hex
+	Row                     string                  // digest of the stored request in hex; "": not compared
+	Lasting                 func(state string) bool // reports whether a state follows an approval that is still in force
+	Adopted                 event.Sequence          // what was recorded before it was adopted from an earlier release
 }
 
 // IsRecorded reports whether the approver, as the actor of an event, has approved the request,

@@ -2,8 +2,7 @@ package shredding
 
 import "github.com/erpbackbone/backbone/domain/fault"
 
-// CodeRedactionChanged is the code of RedactionChanged, CodeApprovalExpired that of
-// RedactionApprovalExpired, CodeNotApproved that of RedactionNotApproved.
+// The codes of faults that the worker of redactions acts on.
 const (
 	CodeRedactionChanged = "redaction.changed"
 	CodeApprovalExpired  = "redaction.approval_expired"
