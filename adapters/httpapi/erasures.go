@@ -159,25 +159,22 @@ func (s *Server) withdrawErasureRequest(ctx context.Context, r *request, body *a
 	if body.Reason == "" {
 		return nil, missingMember("/reason")
 	}
-	found, err := s.findErasure(ctx, r)
+	id, err := parseID(r.path("id"), codeErasureNotFound)
 	if err != nil {
 		return nil, err
 	}
-	withdrawn, err := s.config.Erasures.Withdraw(ctx, callOf(ctx).principal, found.ID, body.Reason)
+	withdrawn, err := s.config.Erasures.Withdraw(ctx, callOf(ctx).principal, id, body.Reason)
 	return erasureAnswer(withdrawn), err
 }
 
 // getErasureCertificate answers GET /api/erasure-requests/{id}/certificate with the
 // stored bytes, which its signature covers.
 func (s *Server) getErasureCertificate(ctx context.Context, r *request) (any, error) {
-	found, err := s.findErasure(ctx, r)
+	id, err := parseID(r.path("id"), codeErasureNotFound)
 	if err != nil {
 		return nil, err
 	}
-	if found.State != string(shredding.ErasureCompleted) {
-		return nil, fault.New(fault.Conflict, "erasure.not_completed", "the request is %s, and its certificate is signed once it is completed; ask again then", found.State)
-	}
-	certificate, err := s.config.Erasures.Certificate(ctx, callOf(ctx).principal, found.ID)
+	certificate, err := s.config.Erasures.Certificate(ctx, callOf(ctx).principal, id)
 	return answer{status: http.StatusOK, body: certificate}, err
 }
 

@@ -123,7 +123,14 @@ func (b *erasureStub) List(_ context.Context, _ ports.Principal, states []string
 	return slices.Clone(b.requests), nil
 }
 
-func (b *erasureStub) Certificate(_ context.Context, _ ports.Principal, id event.ID) ([]byte, error) {
+func (b *erasureStub) Certificate(ctx context.Context, p ports.Principal, id event.ID) ([]byte, error) {
+	s, err := b.Get(ctx, p, id)
+	if err == nil && s.State != string(shredding.ErasureCompleted) {
+		err = fault.New(fault.Conflict, "erasure.not_completed", "the request is %s, and its certificate is signed once it is completed; ask again then", s.State)
+	}
+	if err != nil {
+		return nil, err
+	}
 	return []byte(`{ "note": "` + id.String() + `" }` + "\n"), nil
 }
 

@@ -102,11 +102,11 @@ func (s *Server) listRedactionRequests(ctx context.Context, r *request) (any, er
 
 // previewRedactionRequest answers POST /api/redaction-requests/{id}/preview.
 func (s *Server) previewRedactionRequest(ctx context.Context, r *request) (any, error) {
-	found, err := s.findRedaction(ctx, r)
+	id, err := parseID(r.path("id"), codeRedactionNotFound)
 	if err != nil {
 		return nil, err
 	}
-	previewed, err := s.config.Redactions.Preview(ctx, callOf(ctx).principal, found.ID)
+	previewed, err := s.config.Redactions.Preview(ctx, callOf(ctx).principal, id)
 	return redactionAnswer(previewed), err
 }
 
@@ -146,25 +146,22 @@ func (s *Server) withdrawRedactionRequest(ctx context.Context, r *request, body 
 	if body.Reason == "" {
 		return nil, missingMember("/reason")
 	}
-	found, err := s.findRedaction(ctx, r)
+	id, err := parseID(r.path("id"), codeRedactionNotFound)
 	if err != nil {
 		return nil, err
 	}
-	withdrawn, err := s.config.Redactions.Withdraw(ctx, callOf(ctx).principal, found.ID, body.Reason)
+	withdrawn, err := s.config.Redactions.Withdraw(ctx, callOf(ctx).principal, id, body.Reason)
 	return redactionAnswer(withdrawn), err
 }
 
 // getRedactionCertificate answers GET /api/redaction-requests/{id}/certificate with the stored
 // bytes, which its signature covers.
 func (s *Server) getRedactionCertificate(ctx context.Context, r *request) (any, error) {
-	found, err := s.findRedaction(ctx, r)
+	id, err := parseID(r.path("id"), codeRedactionNotFound)
 	if err != nil {
 		return nil, err
 	}
-	if found.State != string(shredding.RedactionCompleted) {
-		return nil, fault.New(fault.Conflict, "redaction.not_completed", "the request is %s, and its certificate is signed once it is completed; ask again then", found.State)
-	}
-	certificate, err := s.config.Redactions.Certificate(ctx, callOf(ctx).principal, found.ID)
+	certificate, err := s.config.Redactions.Certificate(ctx, callOf(ctx).principal, id)
 	return answer{status: http.StatusOK, body: certificate}, err
 }
 

@@ -8,9 +8,9 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
-	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
@@ -20,26 +20,6 @@ import (
 type Redactions struct{ *state }
 
 var _ ports.Redactions = (*Redactions)(nil)
-
-func redactionFault(kind fault.Kind, code, detail string) error {
-	return fault.New(kind, "redaction."+code, "%s", detail)
-}
-
-func redactionNotFound() error {
-	return redactionFault(fault.NotFound, "not_found", "there is no such redaction request, or you may not see it; list the requests to find its id")
-}
-
-func samePerson() error {
-	return redactionFault(fault.Forbidden, "same_person", "a redaction is approved by another person than requested it; ask a colleague")
-}
-
-func redactionMoveRefused() error {
-	return redactionFault(fault.FailedPrecondition, "move_refused", "the redaction request cannot move to that state from its present one; read the request again")
-}
-
-func redactionScopeChanged() error {
-	return redactionFault(fault.FailedPrecondition, "scope_changed", "the event is not as it was when the request was previewed; read its preview again, then approve that")
-}
 
 var personID = regexp.MustCompile(`^[A-Za-z0-9._:-]{1,128}$`)
 
@@ -54,7 +34,7 @@ func (r *Redactions) changeRequest(ctx context.Context, p event.PartitionID, id 
 	return get(ctx, r.state, func() (ports.RedactionRequest, error) {
 		have := r.redactionRequests[id]
 		if have == nil || have.Partition != p {
-			return ports.RedactionRequest{}, redactionNotFound()
+			return ports.RedactionRequest{}, shredding.RedactionNotFound()
 		}
 		next := cloneRequest(have)
 		changed, err := f(&next)
@@ -74,21 +54,21 @@ func (r *Redactions) AddRedaction(ctx context.Context, n ports.RedactionRequest)
 	return get(ctx, r.state, func() (ports.RedactionRequest, error) {
 		for _, pointer := range n.Pointers {
 			if !strings.HasPrefix(pointer, "/data/") || pointer == "/data/" {
-				return n, pointerInvalid()
+				return n, shredding.RedactionPointerInvalid()
 			}
 		}
 		if have := r.redactionRequests[n.ID]; have != nil {
 			if have.Partition != n.Partition || have.Sequence != n.Sequence || !slices.Equal(have.Pointers, n.Pointers) || have.Reason != n.Reason || have.RequestedBy != n.RequestedBy {
-				return n, redactionFault(fault.Conflict, "duplicate", "there is a request with this id already; list them")
+				return n, shredding.RedactionDuplicate()
 			}
 			return cloneRequest(have), nil
 		}
 		p := r.partitions[n.Partition]
 		if p == nil || n.Sequence == 0 || int(n.Sequence) > len(p.events) {
-			return n, eventMissing()
+			return n, shredding.RedactionEventNotFound()
 		}
 		if len(n.Pointers) < 1 || len(n.Pointers) > 64 || n.Reason == "" || len(n.Reason) > 1000 || !personID.MatchString(n.RequestedBy) {
-			return n, redactionFault(fault.Invalid, "invalid", "a redaction needs 1 to 64 pointers, a reason of at most 1,000 bytes and person ids of at most 128 letters, digits, '.', '_', ':' and '-'; correct them")
+			return n, shredding.RedactionInvalid()
 		}
 		made := cloneRequest(&ports.RedactionRequest{
 			ID: n.ID, TenantID: p.legalEntity.TenantID, Partition: n.Partition, Sequence: n.Sequence, EventID: p.events[n.Sequence-1].ID,
@@ -100,20 +80,12 @@ func (r *Redactions) AddRedaction(ctx context.Context, n ports.RedactionRequest)
 	})
 }
 
-func pointerInvalid() error {
-	return redactionFault(fault.Invalid, "pointer_invalid", "a pointer leads to no value below /data of the event; read the event and correct it")
-}
-
-func eventMissing() error {
-	return redactionFault(fault.NotFound, "event_not_found", "there is no such event with a payload in plain JSON; check legal entity and sequence")
-}
-
 // RedactionRequest implements ports.Redactions.
 func (r *Redactions) RedactionRequest(ctx context.Context, tenantID string, id event.ID) (ports.RedactionRequest, error) {
 	return get(ctx, r.state, func() (ports.RedactionRequest, error) {
 		have := r.redactionRequests[id]
 		if have == nil || have.TenantID != tenantID {
-			return ports.RedactionRequest{}, redactionNotFound()
+			return ports.RedactionRequest{}, shredding.RedactionNotFound()
 		}
 		return cloneRequest(have), nil
 	})
@@ -159,18 +131,18 @@ func (r *Redactions) MoveRedaction(ctx context.Context, n ports.RedactionRequest
 			return false, nil // a repeat
 		}
 		if q.Revision != n.Revision {
-			return false, redactionFault(fault.Conflict, "changed", "another process has changed the request; read it again")
+			return false, shredding.RedactionChanged()
 		}
 		previews := q.State == shredding.RedactionPreviewed && n.State == shredding.RedactionPreviewed
 		if n.State == shredding.RedactionApproved || n.State == shredding.RedactionRedacted || !previews && !q.State.CanBecome(n.State) {
-			return false, redactionMoveRefused()
+			return false, shredding.RedactionMoveRefused()
 		}
 		if n.State == shredding.RedactionRejected && (n.EndedBy == "" || strings.EqualFold(n.EndedBy, q.RequestedBy)) {
-			return false, samePerson()
+			return false, shredding.RedactionSamePerson()
 		}
 		if n.State == shredding.RedactionPreviewed {
 			q.Scope, q.Preview = n.Scope, bytes.Clone(n.Preview)
-			q.ApprovedBy, q.ApprovedAt = "", q.CompletedAt
+			q.ApprovedBy, q.ApprovedAt = "", time.Time{}
 		}
 		q.State, q.EndedBy, q.EndReason = n.State, n.EndedBy, n.EndReason
 		if n.Results != nil {
@@ -200,15 +172,15 @@ func (r *Redactions) ApproveRedaction(ctx context.Context, p event.PartitionID, 
 	return r.changeRequest(ctx, p, id, func(q *ports.RedactionRequest) (bool, error) {
 		switch {
 		case strings.EqualFold(person, q.RequestedBy):
-			return false, samePerson()
+			return false, shredding.RedactionSamePerson()
 		case q.State == shredding.RedactionApproved && q.ApprovedBy == person && q.Scope == scope:
 			return false, nil // a repeat
 		case q.State != shredding.RedactionPreviewed:
-			return false, redactionMoveRefused()
+			return false, shredding.RedactionMoveRefused()
 		case q.Scope != scope:
-			return false, redactionScopeChanged()
+			return false, shredding.RedactionScopeChanged()
 		case !personID.MatchString(person):
-			return false, redactionFault(fault.Invalid, "invalid", "a redaction needs 1 to 64 pointers, a reason of at most 1,000 bytes and person ids of at most 128 letters, digits, '.', '_', ':' and '-'; correct them")
+			return false, shredding.RedactionInvalid()
 		}
 		q.State, q.ApprovedBy, q.ApprovedAt = shredding.RedactionApproved, person, r.now()
 		return true, nil
@@ -228,22 +200,22 @@ func (r *Redactions) RedactPayload(ctx context.Context, n ports.RedactionRequest
 		}
 		switch {
 		case q.State != shredding.RedactionApproved:
-			return false, redactionFault(fault.FailedPrecondition, "not_approved", "this redaction is not approved yet; let a second person approve it")
+			return false, shredding.RedactionNotApproved()
 		case !q.ApprovedAt.After(r.now().Add(-shredding.ApprovalValidity)):
-			return false, redactionFault(fault.FailedPrecondition, "approval_expired", "the approval is valid for 72 hours and is over; request the redaction again")
+			return false, shredding.RedactionApprovalExpired()
 		case q.Sequence != n.Sequence || !slices.Equal(q.Pointers, n.Pointers) || q.Scope != to.OldHash:
-			return false, redactionScopeChanged()
+			return false, shredding.RedactionScopeChanged()
 		}
 		e := &p.events[q.Sequence-1]
 		if event.HashPayload(e.Salt, e.Payload) != to.OldHash {
-			return false, redactionFault(fault.FailedPrecondition, "event_changed", "the stored payload is not the one that the log vouches for; verify the log first")
+			return false, shredding.RedactionEventChanged()
 		}
 		expected, err := redactValues(e.Payload, q.Pointers)
 		if err != nil {
 			return false, err
 		}
 		if !bytes.Equal(expected, to.Payload) || to.Salt == e.Salt || to.NewHash != event.HashPayload(to.Salt, to.Payload) {
-			return false, redactionFault(fault.Internal, "payload_refused", "the database refused the redacted payload: it differs at other places or its hash does not match; report this defect")
+			return false, shredding.RedactionPayloadRefused()
 		}
 		made = ports.Redaction{
 			ID: q.ID, Partition: q.Partition, Sequence: q.Sequence, EventID: q.EventID, Pointers: q.Pointers, Reason: q.Reason,
@@ -264,15 +236,15 @@ func redactValues(payload []byte, pointers []string) ([]byte, error) {
 	for _, pointer := range pointers {
 		start, end, found, err := jsondoc.Locate(payload, pointer)
 		if err != nil || !found {
-			return nil, pointerInvalid()
+			return nil, shredding.RedactionPointerInvalid()
 		}
 		switch value := payload[start:end]; {
 		case value[0] == '-' || value[0] >= '0' && value[0] <= '9':
-			return nil, redactionFault(fault.FailedPrecondition, "not_redactable", "a value at the pointers is a number, which is never redacted; leave the pointer out")
+			return nil, shredding.RedactionOfNumber()
 		case shredding.HasSealed(value):
-			return nil, redactionFault(fault.FailedPrecondition, "sealed", "a value at the pointers is sealed; request the erasure of the person instead")
+			return nil, shredding.RedactionOfSealed()
 		case string(value) == shredding.Redacted:
-			return nil, redactionFault(fault.FailedPrecondition, "repeated", "a value at the pointers is redacted already; leave the pointer out")
+			return nil, shredding.RedactionRepeated()
 		}
 		if payload, err = jsondoc.Splice(nil, payload, pointer, []byte(shredding.Redacted)); err != nil {
 			return nil, err

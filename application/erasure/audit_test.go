@@ -145,6 +145,28 @@ func TestVerify_KeyStore(t *testing.T) {
 	require.Equal(t, []verify.FindingKind{verify.KeyStoreMismatch}, b.findings(t, editedKeyStore{ErasureRegister: b.register.Erasures(), KeyRotation: b.register.Rotation(), keys: b.register}), "the fence is gone")
 }
 
+// TestAttack_ErasesWithAnInventedApproval has a session with the eraser's credentials approve a
+// request and destroy the keys.
+func TestAttack_ErasesWithAnInventedApproval(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
+	s := b.createRequest(t)
+	register := b.register.Erasures()
+	r, err := register.ApproveErasure(t.Context(), s.ID, "p-invented", b.storedRequest(t, s.ID).Scope, b.clock.Now())
+	require.NoError(t, err)
+	_, err = register.FenceErasure(t.Context(), r)
+	require.NoError(t, err)
+	_, _, err = register.DestroyErasure(t.Context(), s.ID)
+	require.NoError(t, err)
+	b.runWorkerUntil(t, shredding.ErasureVerified)
+	b.runNewWorker(t)
+	require.Equal(t, shredding.ErasureVerified, b.storedRequest(t, s.ID).State, "no certificate is signed")
+	require.Len(t, b.listReceipts(t), 1, "the keys are gone, so the receipt is issued")
+	keys := editedKeyStore{ErasureRegister: register, KeyRotation: b.register.Rotation(), keys: b.register}
+	require.Equal(t, []verify.FindingKind{verify.ErasureMismatch}, b.findings(t, keys))
+}
+
 // findings verifies the administrative log and the key store.
 func (b *erasureFixture) findings(t *testing.T, keys verify.KeyStore) (kinds []verify.FindingKind) {
 	t.Helper()

@@ -91,8 +91,12 @@ func outOfReach(isSearched bool) []string {
 
 func certificateName(id event.ID) string { return certificateFolder + id.String() + ".json" }
 
-// certify signs and stores the certificate, and completes the request.
+// certify signs and stores the certificate, and completes the request. What a session of the key
+// store destroyed without an approval is never certified.
 func (c Config) certify(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	if err := c.requireApproval(ctx, r); err != nil {
+		return r, err
+	}
 	name := certificateName(r.ID)
 	stored, err := c.Exports.Get(ctx, name)
 	switch {
@@ -152,7 +156,7 @@ func (c Config) certificate(ctx context.Context, r ports.ErasureRequest) ([]byte
 			Destroyed: destroyed, Undecrypted: destroyed.Add(maxEviction), Confirmed: event.Micros(r.EvictedAt),
 			Backups: destroyed.Add(maxEpochAge), Irrevocable: destroyed.Add(maxEpochAge + c.KeyDeletion), Condition: rotationCondition,
 		},
-		Verification: results, Receipt: CertificateReceipt{Number: r.Receipt, SHA256: fmt.Sprintf("%x", noteHash(note))}, OutOfReach: outOfReach(c.Index != nil),
+		Verification: results, Receipt: CertificateReceipt{Number: r.Receipt, SHA256: fmt.Sprintf("%x", noteHash(note))}, OutOfReach: outOfReach(results.Index != nil),
 	}
 	if c.RotatedByHand {
 		out.Times.Backups, out.Times.Irrevocable, out.Times.Condition = time.Time{}, time.Time{}, noRotationCondition

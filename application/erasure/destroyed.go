@@ -85,13 +85,14 @@ func (d *destroyedKeys) contains(f shredding.Fingerprint) bool {
 
 // compare looks for a destroyed key that the key store has again. It compares page by page:
 // all keys the first time, then at most comparedCheck a call, in turns, so that a check costs
-// the same however many persons were erased.
-func (d *destroyedKeys) compare(ctx context.Context, keys ports.SubjectKeys, dataKeys ports.DataKeys) (found bool, err error) {
+// the same however many persons were erased. unopened is the fault of a key that the key service
+// could not open, being unavailable.
+func (d *destroyedKeys) compare(ctx context.Context, keys ports.SubjectKeys, dataKeys ports.DataKeys) (found bool, unopened, err error) {
 	for n := 0; n < comparedCheck || !d.compared; n += comparedPage {
 		page := d.keys[d.next:min(d.next+comparedPage, len(d.keys))]
 		if len(page) == 0 {
 			d.next, d.compared = 0, true
-			return false, nil
+			return false, unopened, nil
 		}
 		ids := make([]ports.SubjectKeyID, len(page))
 		for i, k := range page {
@@ -99,34 +100,50 @@ func (d *destroyedKeys) compare(ctx context.Context, keys ports.SubjectKeys, dat
 		}
 		stored, err := keys.SubjectKeys(ctx, ids)
 		if err != nil {
-			return false, err
+			return false, nil, err
 		}
-		if slices.ContainsFunc(stored, func(k ports.SubjectKey) bool { return d.isBack(ctx, k, dataKeys) }) {
-			return true, nil
+		for _, k := range stored {
+			isBack, err := d.isBack(ctx, k, dataKeys)
+			if isBack {
+				return true, nil, nil
+			}
+			if err != nil {
+				unopened = err
+			}
 		}
 		d.next += len(page)
 	}
-	return false, nil
+	return false, unopened, nil
 }
 
 // isBack reports whether a key that a receipt names can be used again. It is destroyed, or
 // fenced with versions that were minted after the erasure in a database restored from a backup.
 // The stored fingerprint of such a version may be forged, so its key is unwrapped; one that
-// does not unwrap cannot be used. dataKeys may be nil: then the stored fingerprint decides.
-func (d *destroyedKeys) isBack(ctx context.Context, k ports.SubjectKey, dataKeys ports.DataKeys) bool {
+// does not unwrap cannot be used, unless the key service was unavailable (unopened). dataKeys may
+// be nil: then the stored fingerprint decides.
+func (d *destroyedKeys) isBack(ctx context.Context, k ports.SubjectKey, dataKeys ports.DataKeys) (isBack bool, unopened error) {
 	switch {
 	case k.State == shredding.KeyDestroyed:
-		return len(k.Versions) > 0
+		return len(k.Versions) > 0, nil
 	case k.State != shredding.KeyFenced || len(k.Versions) == 0:
-		return true
+		return true, nil
 	}
-	return slices.ContainsFunc(k.Versions, func(v ports.WrappedKey) bool {
-		if dataKeys == nil || d.contains(v.Fingerprint) {
-			return d.contains(v.Fingerprint)
+	for _, v := range k.Versions {
+		if d.contains(v.Fingerprint) {
+			return true, nil
+		}
+		if dataKeys == nil {
+			continue
 		}
 		f, err := unwrappedFingerprint(ctx, dataKeys, k, v)
-		return err == nil && d.contains(f)
-	})
+		switch {
+		case err == nil && d.contains(f):
+			return true, nil
+		case fault.KindOf(err) == fault.Unavailable:
+			unopened = err
+		}
+	}
+	return false, unopened
 }
 
 // unwrappedFingerprint computes the fingerprint of a version from the key itself.

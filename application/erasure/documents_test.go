@@ -123,6 +123,19 @@ func TestVerifyCertificate_DocumentsOfVersionOne(t *testing.T) {
 	require.Equal(t, "partial", c.Outcome)
 }
 
+// TestCertificate_OfAnotherNode signs on a node that indexes persons what a node verified that does not.
+func TestCertificate_OfAnotherNode(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	s := b.createApprovedRequest(t)
+	b.runWorkerUntil(t, shredding.ErasureVerified)
+	b.config.Index = struct{ erasure.Index }{}
+	b.runNewWorker(t)
+	c, _ := b.readCertificate(t, s.ID)
+	require.Nil(t, c.Verification.Index)
+	require.NotContains(t, strings.Join(c.OutOfReach, "\n"), "search index")
+}
+
 // TestCertificate_ListsWhatTheDocumentsSayIsOutOfReach compares a certificate with the page that explains it.
 func TestCertificate_ListsWhatTheDocumentsSayIsOutOfReach(t *testing.T) {
 	t.Parallel()

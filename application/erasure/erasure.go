@@ -55,7 +55,7 @@ type Types interface {
 	EventTypes(ctx context.Context, tenantID string) (types []eventtype.Registration, generation int64, err error)
 }
 
-// Copies are the sealed copies of personal values in read models. projector.Targets
+// Copies are the sealed copies of personal values in read models. projections.Targets
 // implements it.
 type Copies interface {
 	// HoldersOfCopies names the projections that keep copies.

@@ -34,6 +34,7 @@ func TestErasure_Complete(t *testing.T) {
 	require.Equal(t, "previewed", b.getStatus(t, s.ID).State, "it waits for a second person")
 	_, err := b.service.Certificate(t.Context(), officer, s.ID)
 	require.Equal(t, "erasure.not_completed", fault.CodeOf(err))
+	require.Equal(t, fault.Conflict, fault.KindOf(err))
 
 	b.clock.Advance(time.Hour)
 	_, err = b.service.Approve(t.Context(), approver, s.ID, "")

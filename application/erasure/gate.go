@@ -116,7 +116,7 @@ func (g *Gate) Learn(ctx context.Context) error { return g.destroyed.learn(ctx, 
 func (g *Gate) Check(ctx context.Context) error {
 	comparing, cancel := context.WithTimeout(ctx, gateTimeout)
 	defer cancel()
-	verdict := g.compare(comparing)
+	verdict := g.compare(comparing, false)
 	if ctx.Err() != nil {
 		return verdict // the process ends, so the verdict says nothing about receipts
 	}
@@ -148,7 +148,11 @@ func keyIsBack() *fault.Error {
 // Compare compares all receipts and keys, however long it takes, and returns what is wrong with
 // them, "" if nothing is. An error means that they could not be compared.
 func (g *Gate) Compare(ctx context.Context) (finding string, err error) {
-	err = g.compare(ctx)
+	return findingOf(g.compare(ctx, true))
+}
+
+// findingOf tells what was found from what could not be compared, which has a cause.
+func findingOf(err error) (string, error) {
 	if f, ok := fault.As(err); ok && f.Unwrap() == nil {
 		return f.Detail, nil
 	}
@@ -200,14 +204,22 @@ func (g *Gate) CompareTenant(ctx context.Context, tenantID string) (finding stri
 	if differs {
 		return receiptsDiffer().Detail, nil
 	}
-	isBack, err := destroyed.compare(ctx, g.config.Keys, g.config.DataKeys)
+	return findingOf(g.compareKeys(ctx, &destroyed, true))
+}
+
+// compareKeys requires that no destroyed key is back. A key that only the key service can tell
+// is passed over while the service is unavailable, unless mustOpen is set.
+func (g *Gate) compareKeys(ctx context.Context, d *destroyedKeys, mustOpen bool) error {
+	found, unopened, err := d.compare(ctx, g.config.Keys, g.config.DataKeys)
 	switch {
 	case err != nil:
-		return "", registerUnavailable(err)
-	case isBack:
-		return keyIsBack().Detail, nil
+		return registerUnavailable(err)
+	case found:
+		return keyIsBack()
+	case unopened != nil && mustOpen:
+		return receiptsBehind("a key of a person who was erased cannot be opened; make the key service available again").WithCause(unopened)
 	}
-	return "", nil
+	return nil
 }
 
 // exportedReceipt reads a receipt of the export store; one that has not the form of a receipt is of no tenant.
@@ -232,7 +244,8 @@ func receiptsDiffer() *fault.Error {
 // store has the receipts that the register has as exported, and that no key that they name is
 // back. It reads the export store first, because an erasure that runs at the same time stores
 // its receipt in the register first. An error has a cause if something could not be read.
-func (g *Gate) compare(ctx context.Context) error {
+// mustOpen is that of compareKeys.
+func (g *Gate) compare(ctx context.Context, mustOpen bool) error {
 	g.checking.Lock()
 	defer g.checking.Unlock()
 	names, err := g.config.Exports.List(ctx, receiptFolder)
@@ -253,14 +266,7 @@ func (g *Gate) compare(ctx context.Context) error {
 	if err := g.readReceipts(ctx, newest, exported); err != nil {
 		return err
 	}
-	found, err := g.destroyed.compare(ctx, g.config.Keys, g.config.DataKeys)
-	if err != nil {
-		return registerUnavailable(err)
-	}
-	if found {
-		return keyIsBack()
-	}
-	return nil
+	return g.compareKeys(ctx, &g.destroyed, mustOpen)
 }
 
 // readReceipts reads the receipts of the register that no check has read before, up to the

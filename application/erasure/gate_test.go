@@ -227,6 +227,41 @@ func TestGate_CompareTenant(t *testing.T) {
 	finds(true, "a destroyed key is back")
 }
 
+// silentKeyService opens no key, as while the key service is unavailable.
+type silentKeyService struct{ ports.DataKeys }
+
+func (silentKeyService) Unwrap(context.Context, string, []byte, ports.EncryptionContext) (shredding.Secret, error) {
+	return shredding.Secret{}, fault.New(fault.Unavailable, "kms.unavailable", "down")
+}
+
+// TestGate_KeyServiceUnavailable puts a key back under a forged fingerprint, which only the key
+// itself tells: a verification that cannot open it is no verification.
+func TestGate_KeyServiceUnavailable(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
+	kept, err := b.register.SubjectKeys(t.Context(), []ports.SubjectKeyID{{Partition: b.de.Partition, Subject: subject}})
+	require.NoError(t, err)
+	_ = b.createApprovedRequest(t)
+	b.runNewWorker(t)
+	kept[0].State = shredding.KeyFenced
+	kept[0].Versions[0].Fingerprint[0]++
+	b.register.PutBack("acme", kept[0])
+	compare := func() (findings []string, codes []string) {
+		all, err := b.newGate(b.register.Erasures()).Compare(t.Context())
+		tenants, tenantErr := b.newGate(b.register.Erasures()).CompareTenant(t.Context(), "acme")
+		return []string{all, tenants}, []string{fault.CodeOf(err), fault.CodeOf(tenantErr)}
+	}
+	findings, codes := compare()
+	require.NotContains(t, findings, "")
+	require.Equal(t, []string{"", ""}, codes)
+
+	b.dataKeys = silentKeyService{b.dataKeys}
+	_, codes = compare()
+	require.Equal(t, []string{"pii.receipts_behind", "pii.receipts_behind"}, codes)
+	require.NoError(t, b.newGate(b.register.Erasures()).Check(t.Context()), "what nodes have opened stays open")
+}
+
 // TestReplayWithChangedRegister changes the register's receipts: replay destroys the keys all
 // the same, and stores nothing that is not signed.
 func TestReplayWithChangedRegister(t *testing.T) {

@@ -35,10 +35,11 @@ func (c Config) adopt(ctx context.Context, tenantID string) (event.Sequence, err
 	})
 }
 
-// record appends the event of a request's present state, once. The zero actor is the system,
-// which never records an approval: only the event of the approver is one.
-func (c Config) record(ctx context.Context, actor event.Actor, r ports.ErasureRequest) error {
-	if actor.ID == "" && r.State == shredding.ErasureApproved {
+// record appends the event of a request's present state, once, with the caller as its actor if it
+// is the caller's decision (requests.ActorOf). The zero caller is the system.
+func (c Config) record(ctx context.Context, caller event.Actor, r ports.ErasureRequest) error {
+	actor, ok := requests.ActorOf(caller, requests.Decision{State: string(r.State), RequestedBy: r.RequestedBy, ApprovedBy: r.ApprovedBy, EndedBy: r.EndedBy})
+	if !ok {
 		return nil
 	}
 	revision, err := c.revision(ctx, r)
@@ -78,7 +79,7 @@ func recordStream(id event.ID) event.StreamID {
 }
 
 // requireApproval requires the event with which the approver approved the scope that the stored
-// request is about to erase.
+// request is about to erase or has erased.
 func (c Config) requireApproval(ctx context.Context, r ports.ErasureRequest) error {
 	adopted, err := c.adopt(ctx, r.TenantID)
 	if err != nil {
@@ -88,14 +89,17 @@ func (c Config) requireApproval(ctx context.Context, r ports.ErasureRequest) err
 	if err != nil {
 		return err
 	}
-	approval := requests.Approval{
-		RequestedBy: r.RequestedBy, ApprovedBy: r.ApprovedBy, Scope: scopeText(r), Lasting: []string{string(shredding.ErasureFenced)}, Adopted: adopted,
+	moves, err := shredding.ReadMoves(events)
+	if err != nil {
+		return err
 	}
-	recorded, err := approval.IsRecorded(events)
-	if err == nil && !recorded {
-		err = waitFor(codeUnrecorded)
+	approval := shredding.Approval{
+		RequestedBy: r.RequestedBy, ApprovedBy: r.ApprovedBy, Scope: scopeText(r), Lasting: shredding.ErasureLasts, Adopted: adopted,
 	}
-	return err
+	if !approval.IsRecorded(moves) {
+		return waitFor(codeUnrecorded)
+	}
+	return nil
 }
 
 // codeUnrecorded: no event of the log is the approval of the request. The approver approves

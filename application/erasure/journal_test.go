@@ -158,3 +158,33 @@ func (unrecorded) RecordRevision(context.Context, string, event.Actor, ports.Rev
 func (unrecorded) AdoptRevisions(context.Context, string, string, func(context.Context) ([]ports.Revision, error)) (event.Sequence, error) {
 	return 0, nil
 }
+
+// TestService_RecordsNoDecisionOfAnother repeats calls about requests that another person has
+// decided on, whose call died before its event.
+func TestService_RecordsNoDecisionOfAnother(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
+	config := b.config
+	config.Journal = &brokenJournal{b.journal, true}
+	dying := testkit.Must(erasure.NewService(config, func() {}))
+	keyed := func(n *erasure.NewRequest) { n.IdempotencyKey = "k" }
+	s := b.createRequest(t, keyed)
+	_, err := dying.Approve(t.Context(), approver, s.ID, "")
+	require.ErrorIs(t, err, errInjected)
+	again := b.createRequest(t, keyed)
+	require.Equal(t, []any{s.ID, "approved"}, []any{again.ID, again.State})
+	types, _, _ := b.recorded(t, s.ID)
+	require.Equal(t, []string{"backbone.erasure.requested", "backbone.erasure.previewed"}, types, "the requester does not approve")
+
+	_, err = b.service.Approve(t.Context(), approver, s.ID, "")
+	require.NoError(t, err)
+	_, err = dying.Withdraw(t.Context(), approver, s.ID, "a mistake")
+	require.ErrorIs(t, err, errInjected)
+	_, err = b.service.Withdraw(t.Context(), officer, s.ID, "a mistake too")
+	require.NoError(t, err)
+	types, actors, last := b.recorded(t, s.ID)
+	require.Equal(t, []string{"backbone.erasure.approved", "backbone.erasure.withdrawn"}, types[2:])
+	require.Equal(t, []string{approver.PersonID, "s-backbone-operator"}, actors[2:])
+	require.Equal(t, approver.PersonID, last.EndedBy)
+}

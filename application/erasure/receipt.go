@@ -136,11 +136,8 @@ func parseKeyLine(words []string) (k ports.ReplayKey, ok bool) {
 		return k, false
 	}
 	for _, word := range words[3:] {
-		var f shredding.Fingerprint
-		if len(word) != hex.EncodedLen(len(f)) {
-			return k, false
-		}
-		if _, err := hex.Decode(f[:], []byte(word)); err != nil {
+		f, ok := shredding.ParseFingerprint(word)
+		if !ok {
 			return k, false
 		}
 		k.Fingerprints = append(k.Fingerprints, f)

@@ -261,7 +261,8 @@ func (s *Service) end(ctx context.Context, principal ports.Principal, dir direct
 	return dir.status(r, s.today())
 }
 
-// record appends the event of what a person decided, with the person as its actor.
+// record appends the event of a request's present state, with the person as its actor if the
+// person decided it.
 func (s *Service) record(ctx context.Context, principal ports.Principal, r ports.ErasureRequest) error {
 	return s.config.record(ctx, principal.Actor(), r)
 }
@@ -313,15 +314,15 @@ func (s *Service) List(ctx context.Context, principal ports.Principal, states []
 }
 
 // Certificate returns the signed certificate of a completed request.
-// erasure.not_completed (FailedPrecondition) before.
+// erasure.not_completed (Conflict) before.
 func (s *Service) Certificate(ctx context.Context, principal ports.Principal, id event.ID) ([]byte, error) {
 	r, _, err := s.find(ctx, principal, id, false)
 	if err != nil {
 		return nil, err
 	}
 	if r.State != shredding.ErasureCompleted {
-		return nil, fault.New(fault.FailedPrecondition, "erasure.not_completed",
-			"the request is %s, and its certificate is issued when it is completed; wait, or read its steps", r.State)
+		return nil, fault.New(fault.Conflict, "erasure.not_completed",
+			"the request is %s, and its certificate is signed once it is completed; ask again then", r.State)
 	}
 	return s.config.Exports.Get(ctx, certificateName(id))
 }

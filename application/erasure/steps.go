@@ -38,22 +38,34 @@ const (
 )
 
 // step runs the step that follows a request's state, and records the state that it reaches. If
-// the process dies in between, the next step records it first.
-func (c Config) step(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+// the process dies in between, the next step records it first. recorded is the revision that this
+// process has recorded, which step raises.
+func (c Config) step(ctx context.Context, r ports.ErasureRequest, recorded *int) (ports.ErasureRequest, error) {
 	if r.State == shredding.ErasureRequested && c.isPersons(r) {
 		return r, nil // the call that requested it previews it
 	}
-	if _, err := c.adopt(ctx, r.TenantID); err != nil {
-		return r, err
-	}
-	if err := c.record(ctx, event.Actor{}, r); err != nil {
+	if err := c.recordOnce(ctx, r, recorded); err != nil {
 		return r, err
 	}
 	next, err := c.takeStep(ctx, r)
-	if err != nil || next.Revision == r.Revision {
+	if err != nil {
 		return next, err
 	}
-	return next, c.record(ctx, event.Actor{}, next)
+	return next, c.recordOnce(ctx, next, recorded)
+}
+
+func (c Config) recordOnce(ctx context.Context, r ports.ErasureRequest, recorded *int) error {
+	if r.Revision == *recorded {
+		return nil
+	}
+	if _, err := c.adopt(ctx, r.TenantID); err != nil {
+		return err
+	}
+	if err := c.record(ctx, event.Actor{}, r); err != nil {
+		return err
+	}
+	*recorded = r.Revision
+	return nil
 }
 
 // takeStep moves a request on. Each case is one transaction of the register, or repeatable calls

@@ -40,6 +40,8 @@ type pending struct {
 	due     time.Time              // of the next attempt
 	state   shredding.ErasureState // in which the request waits for a condition
 	since   time.Time              // when it began to wait in that state
+
+	recorded int // revision whose event is in the log; of the goroutine that runs its steps
 }
 
 // NewWorker makes a Worker. It refuses periods that are not positive.
@@ -224,7 +226,10 @@ func (w *Worker) advance(ctx context.Context, r ports.ErasureRequest) {
 func (w *Worker) runStep(ctx context.Context, r ports.ErasureRequest) (next ports.ErasureRequest, err error) {
 	panicked := fault.New(fault.Internal, "erasure.panicked", "the step panicked; look for the stack in the server's log, then report this defect")
 	defer kind.RecoverStep(ctx, w.config.Logger, r.ID, string(r.State), panicked, &err)
-	return w.config.step(ctx, r)
+	w.mu.Lock()
+	recorded := &w.pending[r.ID].recorded
+	w.mu.Unlock()
+	return w.config.step(ctx, r, recorded)
 }
 
 func (w *Worker) resetPending(id event.ID) {

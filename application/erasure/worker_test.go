@@ -90,9 +90,22 @@ func TestWorker_WakesOnApproval(t *testing.T) {
 	})
 }
 
+// countingJournal counts the calls that record a move.
+type countingJournal struct {
+	ports.AdministrativeLog
+	records int
+}
+
+func (j *countingJournal) RecordRevision(ctx context.Context, tenantID string, actor event.Actor, r ports.Revision) error {
+	j.records++
+	return j.AdministrativeLog.RecordRevision(ctx, tenantID, actor, r)
+}
+
 func TestWorker_WaitsForSilentNode(t *testing.T) {
 	t.Parallel()
 	b := newErasureFixture(t)
+	journal := &countingJournal{AdministrativeLog: b.journal}
+	b.config.Journal = journal
 	b.reportNode(t, "hanging", 0)
 	b.reportNode(t, "stopped", 0)
 	b.clock.Advance(119 * time.Second)
@@ -100,11 +113,13 @@ func TestWorker_WaitsForSilentNode(t *testing.T) {
 	s := b.createApprovedRequest(t)
 	worker := testkit.Must(erasure.NewWorker(b.config))
 	worker.RunOnce(t.Context())
+	records := journal.records
 	for range 61 {
 		require.Equal(t, "announced", b.getStatus(t, s.ID).State)
 		b.clock.Advance(time.Second)
 		worker.RunOnce(t.Context())
 	}
+	require.Equal(t, records, journal.records, "a request that waits is not looked up in the log again")
 	b.clock.Advance(time.Second)
 	worker.RunOnce(t.Context())
 	s = b.getStatus(t, s.ID)

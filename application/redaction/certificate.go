@@ -61,8 +61,12 @@ type results struct {
 }
 
 // certify verifies the log, signs the certificate and stores it. An earlier attempt may have
-// stored one, whose verdict is older: it stays.
+// stored one, whose verdict is older: it stays. What a session of the database redacted without an
+// approval is never certified.
 func (c Config) certify(ctx context.Context, le ports.LegalEntity, r ports.RedactionRequest) error {
+	if err := c.requireApproval(ctx, r); err != nil {
+		return err
+	}
 	name := certificateName(r.ID)
 	stored, err := c.Exports.Get(ctx, name)
 	if err == nil {

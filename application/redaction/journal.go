@@ -3,6 +3,7 @@ package redaction
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"time"
 
 	"github.com/erpbackbone/backbone/application/requests"
@@ -41,10 +42,11 @@ func (c Config) adopt(ctx context.Context, tenantID string) (event.Sequence, err
 	})
 }
 
-// record appends the event of a request's present state, once. The zero actor is the system,
-// which never records an approval: only the event of the approver is one.
-func (c Config) record(ctx context.Context, actor event.Actor, all entities, r ports.RedactionRequest) error {
-	if actor.ID == "" && r.State == shredding.RedactionApproved {
+// record appends the event of a request's present state, once, with the caller as its actor if it
+// is the caller's decision (requests.ActorOf). The zero caller is the system.
+func (c Config) record(ctx context.Context, caller event.Actor, all entities, r ports.RedactionRequest) error {
+	actor, ok := requests.ActorOf(caller, requests.Decision{State: string(r.State), RequestedBy: r.RequestedBy, ApprovedBy: r.ApprovedBy, EndedBy: r.EndedBy})
+	if !ok {
 		return nil
 	}
 	revision, err := revision(all, &r)
@@ -63,10 +65,7 @@ func revision(all entities, r *ports.RedactionRequest) (ports.Revision, error) {
 	le, _ := all.byPartition(r.Partition)
 	data := shredding.RedactionRecord{
 		RequestID: r.ID, Revision: r.Revision, State: r.State, LegalEntity: le.Code, EventID: r.EventID, Sequence: r.Sequence,
-		RequestedBy: r.RequestedBy, ApprovedBy: r.ApprovedBy, EndedBy: r.EndedBy, Row: hex.EncodeToString(row[:]),
-	}
-	if r.Scope != (event.Hash{}) { // else of a release without previews
-		data.Scope = hex.EncodeToString(r.Scope[:])
+		RequestedBy: r.RequestedBy, ApprovedBy: r.ApprovedBy, EndedBy: r.EndedBy, Scope: scopeText(*r), Row: hex.EncodeToString(row[:]),
 	}
 	return ports.Revision{Stream: recordStream(r.ID), Number: r.Revision, Type: r.State.EventType(), Data: data}, nil
 }
@@ -75,9 +74,9 @@ func recordStream(id event.ID) event.StreamID {
 	return event.StreamID{Type: shredding.RedactionStream, ID: id.String()}
 }
 
-// requireApproval requires the event with which the approver approved the stored request. Fault
-// redaction.approval_unrecorded: the approver approves again, since the first call may have been
-// cut off.
+// requireApproval requires the event with which the approver approved the stored request, which
+// waits to be carried out or was. Fault redaction.approval_unrecorded: the approver approves again,
+// since the first call may have been cut off.
 func (c Config) requireApproval(ctx context.Context, r ports.RedactionRequest) error {
 	adopted, err := c.adopt(ctx, r.TenantID)
 	if err != nil {
@@ -87,17 +86,22 @@ func (c Config) requireApproval(ctx context.Context, r ports.RedactionRequest) e
 	if err != nil {
 		return err
 	}
-	row, err := r.Digest()
+	moves, err := shredding.ReadMoves(events)
 	if err != nil {
 		return err
 	}
-	recorded, err := requests.Approval{
-		RequestedBy: r.RequestedBy, ApprovedBy: r.ApprovedBy, Scope: hex.EncodeToString(r.Scope[:]), Row: hex.EncodeToString(row[:]), Adopted: adopted,
-	}.IsRecorded(events)
-	if err == nil && !recorded {
-		err = fault.New(fault.FailedPrecondition, codeUnrecorded, "no event of the log is the approval of this request; the person who approved it approves it again")
+	approval := shredding.Approval{RequestedBy: r.RequestedBy, ApprovedBy: r.ApprovedBy, Scope: scopeText(r), Lasting: shredding.RedactionLasts, Adopted: adopted}
+	if r.State == shredding.RedactionApproved {
+		row, err := r.Digest()
+		if err != nil {
+			return err
+		}
+		approval.Row = hex.EncodeToString(row[:])
 	}
-	return err
+	if !approval.IsRecorded(moves) {
+		return fault.New(fault.FailedPrecondition, codeUnrecorded, "no event of the log is the approval of this request; the person who approved it approves it again")
+	}
+	return nil
 }
 
 const codeUnrecorded = "redaction.approval_unrecorded"
@@ -113,22 +117,19 @@ func (c Config) recordLeft(ctx context.Context) error {
 	for _, le := range every {
 		tenants[le.TenantID] = append(tenants[le.TenantID], le)
 	}
+	var failures []error // of one tenant or request, which are no reason to leave out others
 	for tenantID, all := range tenants {
 		if _, err := c.adopt(ctx, tenantID); err != nil {
-			return err
+			failures = append(failures, err)
+			continue
 		}
 		newest, err := c.Redactions.RedactionRequests(ctx, tenantID, nil, maxWork)
-		if err != nil {
-			return err
-		}
+		failures = append(failures, err)
 		for _, r := range newest {
-			if c.Clock.Now().Before(r.UpdatedAt.Add(personGrace)) {
-				continue
-			}
-			if err := c.record(ctx, event.Actor{}, all, r); err != nil {
-				return err
+			if !c.Clock.Now().Before(r.UpdatedAt.Add(personGrace)) {
+				failures = append(failures, c.record(ctx, event.Actor{}, all, r))
 			}
 		}
 	}
-	return nil
+	return errors.Join(failures...)
 }

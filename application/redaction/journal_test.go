@@ -78,6 +78,22 @@ func TestWorker_ApprovalNeedsItsEvent(t *testing.T) {
 	require.Equal(t, "completed", f.state(t, s.ID).State)
 }
 
+// TestWorker_ClockAhead carries nothing out without the event of the approval, also where the
+// node's clock is ahead of the store's, for which the approval has not expired.
+func TestWorker_ClockAhead(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	s := f.request(t, moved, "/data/remark")
+	r, err := f.store.Redactions.RedactionRequest(t.Context(), "acme", s.ID)
+	require.NoError(t, err)
+	_, err = f.store.Redactions.ApproveRedaction(t.Context(), f.entity.Partition, s.ID, "p-2", r.Scope)
+	require.NoError(t, err)
+	f.config.Clock = testkit.NewClock(start.Add(shredding.ApprovalValidity))
+	testkit.Must(redaction.NewWorker(f.config)).Work(t.Context())
+	require.Equal(t, "expired", f.state(t, s.ID).State)
+	require.Contains(t, string(f.stored(t, moved).Payload), "for Ada")
+}
+
 // brokenJournal is an administrative log that cannot be written.
 type brokenJournal struct{ ports.AdministrativeLog }
 
@@ -85,6 +101,37 @@ var errBroken = errors.New("the log cannot be written")
 
 func (brokenJournal) RecordRevision(context.Context, string, event.Actor, ports.Revision) error {
 	return errBroken
+}
+
+// damagedJournal is an administrative log that is damaged for one tenant.
+type damagedJournal struct{ ports.AdministrativeLog }
+
+func (d damagedJournal) AdoptRevisions(ctx context.Context, tenantID, name string, rows func(context.Context) ([]ports.Revision, error)) (event.Sequence, error) {
+	if tenantID != "acme" {
+		return 0, errBroken
+	}
+	return d.AdministrativeLog.AdoptRevisions(ctx, tenantID, name, rows)
+}
+
+// TestWorker_RecordsDespiteADamagedTenant has what a call left recorded though the logs of other
+// tenants are damaged.
+func TestWorker_RecordsDespiteADamagedTenant(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	for _, tenant := range []string{"b", "c", "d", "e", "f", "g", "h"} {
+		_, err := f.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: tenant, Code: "DEMF", TimeZone: "Europe/Berlin"})
+		require.NoError(t, err)
+	}
+	s := f.request(t, moved, "/data/remark")
+	config := f.config
+	config.Journal = brokenJournal{f.journal}
+	_, err := testkit.Must(redaction.NewService(config, func() {})).Withdraw(t.Context(), person("p-1"), s.ID, "a mistake")
+	require.ErrorIs(t, err, errBroken)
+	f.clock.Advance(2 * time.Minute)
+	config.Journal = damagedJournal{f.journal}
+	testkit.Must(redaction.NewWorker(config)).Work(t.Context())
+	types, _ := f.recorded(t, s.ID)
+	require.Contains(t, types, "backbone.redaction.withdrawn")
 }
 
 func TestWorker_RecordsWhatACallLeft(t *testing.T) {
@@ -132,4 +179,35 @@ func TestWorker_RefusesAnEditedApproval(t *testing.T) {
 	f.clock.Advance(time.Minute)
 	testkit.Must(redaction.NewWorker(f.config)).Work(t.Context())
 	require.Equal(t, "completed", f.state(t, s.ID).State)
+}
+
+// TestService_RecordsNoDecisionOfAnother repeats calls about requests that another person has
+// decided on, whose call died before its event.
+func TestService_RecordsNoDecisionOfAnother(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	config := f.config
+	config.Journal = brokenJournal{f.journal}
+	dying := testkit.Must(redaction.NewService(config, func() {}))
+	n := f.newRequest(moved, "/data/remark")
+	n.IdempotencyKey = "k"
+	s, err := f.service.Request(t.Context(), person("p-1"), n)
+	require.NoError(t, err)
+	_, err = dying.Approve(t.Context(), person("p-2"), s.ID, "")
+	require.ErrorIs(t, err, errBroken)
+	again, err := f.service.Request(t.Context(), person("p-1"), n)
+	require.NoError(t, err)
+	require.Equal(t, []any{s.ID, "approved"}, []any{again.ID, again.State})
+	types, _ := f.recorded(t, s.ID)
+	require.Equal(t, []string{"backbone.redaction.requested"}, types, "the requester does not approve")
+
+	_, err = f.service.Approve(t.Context(), person("p-2"), s.ID, "")
+	require.NoError(t, err)
+	_, err = dying.Withdraw(t.Context(), person("p-2"), s.ID, "a mistake")
+	require.ErrorIs(t, err, errBroken)
+	_, err = f.service.Withdraw(t.Context(), person("p-3"), s.ID, "a mistake too")
+	require.NoError(t, err)
+	types, actors := f.recorded(t, s.ID)
+	require.Equal(t, []string{"backbone.redaction.requested", "backbone.redaction.approved", "backbone.redaction.withdrawn"}, types)
+	require.Equal(t, []string{"p-1", "p-2", "s-backbone-operator"}, actors)
 }

@@ -336,6 +336,7 @@ func TestService(t *testing.T) {
 	require.Equal(t, "redaction.move_refused", fault.CodeOf(err))
 	_, err = f.service.Certificate(ctx, person("p-2"), first.ID)
 	require.Equal(t, "redaction.not_completed", fault.CodeOf(err))
+	require.Equal(t, fault.Conflict, fault.KindOf(err))
 	withdrawn, err := f.service.Withdraw(ctx, person("p-1"), first.ID, "the wrong event")
 	require.NoError(t, err)
 	require.Equal(t, []string{"withdrawn", "p-1"}, []string{withdrawn.State, withdrawn.EndedBy})

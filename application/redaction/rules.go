@@ -50,7 +50,7 @@ type Rules struct {
 //	redaction.schema_violated   FailedPrecondition: the data would not fit the schema, or could not be read in the newest version
 func (r Rules) redact(ctx context.Context, e event.Recorded, pointers []string) ([]byte, error) {
 	if e.Payload == nil || e.ContentEncoding != "" {
-		return nil, fault.New(fault.NotFound, "redaction.event_not_found", "there is no such event with a payload in plain JSON; check legal entity and sequence")
+		return nil, shredding.RedactionEventNotFound()
 	}
 	if err := checkPointers(pointers); err != nil {
 		return nil, err
@@ -104,7 +104,7 @@ func checkPointers(pointers []string) error {
 }
 
 func pointerInvalid(p string) error {
-	return fault.New(fault.Invalid, "redaction.pointer_invalid", "a pointer leads to no value below /data of the event; read the event and correct it").WithField(p)
+	return shredding.RedactionPointerInvalid().WithField(p)
 }
 
 // valueAt returns the value at a pointer, which must be in clear.
@@ -115,10 +115,10 @@ func valueAt(payload []byte, pointer string) ([]byte, error) {
 	}
 	value := payload[start:end]
 	if shredding.HasSealed(value) || isInsideSealed(payload, pointer) {
-		return nil, fault.New(fault.FailedPrecondition, "redaction.sealed", "a value at the pointers is sealed; request the erasure of the person instead").WithField(pointer)
+		return nil, shredding.RedactionOfSealed().WithField(pointer)
 	}
 	if string(value) == shredding.Redacted {
-		return nil, fault.New(fault.FailedPrecondition, "redaction.repeated", "a value at the pointers is redacted already; leave the pointer out").WithField(pointer)
+		return nil, shredding.RedactionRepeated().WithField(pointer)
 	}
 	return value, nil
 }

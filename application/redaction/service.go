@@ -189,8 +189,7 @@ func (s *Service) Preview(ctx context.Context, p ports.Principal, id event.ID) (
 func (s *Service) Approve(ctx context.Context, p ports.Principal, id event.ID, scope string) (Status, error) {
 	return s.change(ctx, p, id, func(r ports.RedactionRequest) (ports.RedactionRequest, error) {
 		if scope != "" && scope != hex.EncodeToString(r.Scope[:]) {
-			return r, fault.New(fault.FailedPrecondition, "redaction.scope_changed",
-				"the event is not as it was when the request was previewed; read its preview again, then approve that").WithField("/scope")
+			return r, shredding.RedactionScopeChanged().WithField("/scope")
 		}
 		if r.ApprovedBy == p.PersonID && r.State.CarriedOut() {
 			return r, nil
@@ -263,7 +262,7 @@ func (s *Service) find(ctx context.Context, p ports.Principal, id event.ID) (por
 	}
 	le, found := all.byPartition(r.Partition)
 	if !found || !sees(p, le) {
-		return r, le, fault.New(fault.NotFound, "redaction.not_found", "there is no such redaction request, or you may not see it; list the requests to find its id")
+		return r, le, shredding.RedactionNotFound()
 	}
 	return r, le, nil
 }
@@ -300,15 +299,15 @@ func (s *Service) List(ctx context.Context, p ports.Principal, states []string, 
 }
 
 // Certificate returns the signed certificate of a completed request. redaction.not_completed
-// (FailedPrecondition) before.
+// (Conflict) before.
 func (s *Service) Certificate(ctx context.Context, p ports.Principal, id event.ID) ([]byte, error) {
 	r, _, err := s.find(ctx, p, id)
 	if err != nil {
 		return nil, err
 	}
 	if r.State != shredding.RedactionCompleted {
-		return nil, fault.New(fault.FailedPrecondition, "redaction.not_completed",
-			"the request is %s, and its certificate is issued when it is completed; wait, or read its state", r.State)
+		return nil, fault.New(fault.Conflict, "redaction.not_completed",
+			"the request is %s, and its certificate is signed once it is completed; ask again then", r.State)
 	}
 	return s.config.Exports.Get(ctx, certificateName(id))
 }
@@ -318,12 +317,18 @@ func statusOf(le ports.LegalEntity, r ports.RedactionRequest) Status {
 		ID: r.ID, LegalEntity: le.Code, EventID: r.EventID, Sequence: r.Sequence, Pointers: r.Pointers, Reason: r.Reason, State: string(r.State),
 		RequestedBy: r.RequestedBy, RequestedAt: r.RequestedAt, ApprovedBy: r.ApprovedBy, ApprovedAt: r.ApprovedAt,
 		EndedBy: r.EndedBy, EndReason: r.EndReason, Attempts: r.Attempts, LastError: r.LastError, CompletedAt: r.CompletedAt,
-	}
-	if r.Scope != (event.Hash{}) {
-		out.Scope = hex.EncodeToString(r.Scope[:])
+		Scope: scopeText(r),
 	}
 	_ = json.Unmarshal(r.Preview, &out.Preview) // requests from before the preview have none
 	return out
+}
+
+// scopeText renders the scope of a request, "" of one from a release without previews.
+func scopeText(r ports.RedactionRequest) string {
+	if r.Scope == (event.Hash{}) {
+		return ""
+	}
+	return hex.EncodeToString(r.Scope[:])
 }
 
 func sees(p ports.Principal, le ports.LegalEntity) bool {

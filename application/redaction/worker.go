@@ -80,7 +80,7 @@ func (w *Worker) advance(ctx context.Context, r ports.RedactionRequest) {
 	for r.State == shredding.RedactionApproved || r.State.CarriedOut() && !r.State.Final() {
 		next, err := w.runStep(ctx, r)
 		switch code := fault.CodeOf(err); {
-		case ctx.Err() != nil, code == "redaction.changed": // another worker, or a person, moved it first
+		case ctx.Err() != nil, code == shredding.CodeRedactionChanged: // another worker, or a person, moved it first
 			return
 		case code == projection.CodeTargetBehind || code == projection.CodeBusy:
 			if w.config.Clock.Now().Sub(r.UpdatedAt) >= maxWait { // such as one that is halted
@@ -188,23 +188,28 @@ func (c Config) carryOut(ctx context.Context, r ports.RedactionRequest) (ports.R
 		r.State = shredding.RedactionPreviewed
 		return c.Redactions.MoveRedaction(ctx, r)
 	}
-	if shredding.ApprovalValidity > c.Clock.Now().Sub(r.ApprovedAt) { // else it has expired
-		if err := c.requireApproval(ctx, r); err != nil {
-			return r, err
-		}
+	if c.Clock.Now().Sub(r.ApprovedAt) >= shredding.ApprovalValidity {
+		return c.expire(ctx, r)
+	}
+	if err := c.requireApproval(ctx, r); err != nil {
+		return r, err
 	}
 	to.NewHash = event.HashPayload(to.Salt, to.Payload)
 	switch _, err := c.Redactions.RedactPayload(ctx, r, to); fault.CodeOf(err) {
 	case "":
-	case "redaction.approval_expired":
-		r.State, r.EndReason = shredding.RedactionExpired, fault.CodeOf(err)
-		return c.Redactions.MoveRedaction(ctx, r)
-	case "redaction.not_approved": // it was withdrawn
-		return r, fault.New(fault.Conflict, "redaction.changed", "another process has changed the request; read it again")
+	case shredding.CodeApprovalExpired: // by the store's clock
+		return c.expire(ctx, r)
+	case shredding.CodeNotApproved: // it was withdrawn
+		return r, shredding.RedactionChanged()
 	default:
 		return r, err
 	}
 	return c.Redactions.RedactionRequest(ctx, r.TenantID, r.ID)
+}
+
+func (c Config) expire(ctx context.Context, r ports.RedactionRequest) (ports.RedactionRequest, error) {
+	r.State, r.EndReason = shredding.RedactionExpired, shredding.CodeApprovalExpired
+	return c.Redactions.MoveRedaction(ctx, r)
 }
 
 // checkVouched requires that the stored payload is the one that the log vouches for: that which was
@@ -223,7 +228,7 @@ func (c Config) checkVouched(ctx context.Context, e event.Recorded) error {
 		}
 	}
 	if event.HashPayload(e.Salt, e.Payload) != vouched {
-		return fault.New(fault.FailedPrecondition, "redaction.event_changed", "the stored payload is not the one that the log vouches for; verify the log first")
+		return shredding.RedactionEventChanged()
 	}
 	return nil
 }

@@ -114,3 +114,26 @@ func Replayed[R any](ctx context.Context, kind Kind, read func(context.Context, 
 	}
 	return first, false, nil
 }
+
+// Decision is the present state of a request and the persons who decided on it.
+type Decision struct{ State, RequestedBy, ApprovedBy, EndedBy string }
+
+// ActorOf returns the actor of the event of a request's present state: the caller, if the state is
+// the caller's decision, else the zero actor, which is the system. A call that is repeated, or that
+// comes after one that died, finds states that others decided. ok is false for an approval of
+// another person: only the event of the approver is one, so the system records none.
+func ActorOf(caller event.Actor, d Decision) (actor event.Actor, ok bool) {
+	decided := ""
+	switch d.State {
+	case "requested", "previewed":
+		decided = d.RequestedBy
+	case "approved":
+		return caller, caller.ID != "" && caller.ID == d.ApprovedBy
+	case "rejected", "withdrawn":
+		decided = d.EndedBy
+	}
+	if caller.ID != decided {
+		caller = event.Actor{}
+	}
+	return caller, true
+}

@@ -99,7 +99,7 @@ func (s *Service) Authorize(ctx context.Context, p ports.Principal, a Action) er
 	case answer.Allow:
 		return nil
 	case answer.Reason == "same_person" && a.Name == actionApproveRedaction:
-		return fault.New(fault.Forbidden, "redaction.same_person", "a redaction is approved by another person than requested it; ask a colleague")
+		return shredding.RedactionSamePerson()
 	case answer.Reason == "same_person":
 		return shredding.CheckApprover(a.Requester, a.Requester) // the policy has compared; this is its fault
 	default:

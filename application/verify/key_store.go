@@ -24,7 +24,10 @@ type erasures struct {
 }
 
 func newErasures(keys KeyStore) erasures {
-	return erasures{newRequests(shredding.ErasureStream, "erasures", ErasureMismatch), keys}
+	return erasures{&requests{
+		stream: shredding.ErasureStream, concern: "erasures", kind: ErasureMismatch, unapproved: ErasureMismatch, lasts: shredding.ErasureLasts,
+		moves: map[string][]boundRequest{},
+	}, keys}
 }
 
 func (x erasures) compare(ctx context.Context, c *chain, store Store) error {
@@ -66,15 +69,15 @@ func (x erasures) compareJournal(c *chain, journal []ports.ErasureJournalEntry) 
 	for _, id := range slices.Sorted(maps.Keys(x.moves)) {
 		for _, move := range x.moves[id] {
 			e, found := entries[id][move.Revision]
-			if len(entries[id]) == 0 || move.sequence > c.report.Head {
+			if len(entries[id]) == 0 || move.Sequence > c.report.Head {
 				continue // the row is missing, which is reported, or the move happened since
 			}
 			if !found || string(e.State) != move.State || !isBy(e, move) {
-				c.add(ErasureMismatch, move.sequence, fmt.Sprintf("the step of request %s to %s is not as it was taken", id, move.State))
+				c.add(ErasureMismatch, move.Sequence, fmt.Sprintf("the step of request %s to %s is not as it was taken", id, move.State))
 			}
 		}
 		if moves := x.moves[id]; len(entries[id]) > 0 && slices.Max(slices.Collect(maps.Keys(entries[id]))) > moves[len(moves)-1].Revision {
-			c.add(ErasureMismatch, moves[len(moves)-1].sequence, fmt.Sprintf("request %s has a step without an event; a call that was cut off is recorded by the server within an hour", id))
+			c.add(ErasureMismatch, moves[len(moves)-1].Sequence, fmt.Sprintf("request %s has a step without an event; a call that was cut off is recorded by the server within an hour", id))
 		}
 	}
 }
@@ -119,7 +122,7 @@ func (x erasures) compareReceipts(ctx context.Context, c *chain) error {
 				continue
 			}
 			if r := receipts[move.Receipt]; r.request != id || move.ReceiptHash != "" && move.ReceiptHash != r.hash {
-				c.add(ErasureMismatch, move.sequence, fmt.Sprintf("receipt %d is not that of request %s", move.Receipt, id))
+				c.add(ErasureMismatch, move.Sequence, fmt.Sprintf("receipt %d is not that of request %s", move.Receipt, id))
 				break
 			}
 		}

@@ -17,17 +17,13 @@ const adopted = "backbone.administration.adopted"
 
 // boundRequest is what the event of a move says about a request.
 type boundRequest struct {
+	shredding.Move
+
 	Revision    int    `json:"revision"`
-	State       string `json:"state"`
-	RequestedBy string `json:"requested_by"`
-	ApprovedBy  string `json:"approved_by"`
 	EndedBy     string `json:"ended_by"`
-	Scope       string `json:"scope"`
 	Receipt     uint64 `json:"receipt_number"`
 	ReceiptHash string `json:"receipt_sha256"`
-	Row         string `json:"row_sha256"`
 
-	sequence   event.Sequence
 	recordedAt time.Time
 }
 
@@ -41,30 +37,30 @@ type requestRow struct {
 // requests compares the rows of requests that two persons decide on with the events of their
 // moves. The last event of a request binds its row.
 type requests struct {
-	stream  string // type
-	concern string // as the rows of an earlier release were adopted
-	kind    FindingKind
-	adopted bool
-	moves   map[string][]boundRequest // by id of the request, in order
-}
-
-func newRequests(stream, concern string, kind FindingKind) *requests {
-	return &requests{stream: stream, concern: concern, kind: kind, moves: map[string][]boundRequest{}}
+	stream     string // type
+	concern    string // as the rows of an earlier release were adopted
+	kind       FindingKind
+	unapproved FindingKind               // of a request that was carried out without an approval
+	lasts      func(state string) bool   // as shredding.Approval.Lasting
+	adopted    event.Sequence            // after what an earlier release stored; 0: no such event
+	moves      map[string][]boundRequest // by id of the request, in order
 }
 
 func (r *requests) note(c *chain, e *event.Recorded) {
-	if e.Type == adopted && e.Stream.ID == r.concern {
-		r.adopted = true
+	if e.Type == adopted && e.Stream.ID == r.concern && r.adopted == 0 {
+		r.adopted = e.Sequence
 	}
 	if e.Stream.Type != r.stream {
 		return
 	}
-	move := boundRequest{sequence: e.Sequence, recordedAt: e.RecordedAt}
-	if !decodeData(e, &move) {
+	move := boundRequest{recordedAt: e.RecordedAt}
+	var err error
+	move.Sequence = e.Sequence
+	if move.Actor, err = e.Actor(); err != nil || !decodeData(e, &move) {
 		c.add(AnnouncementUnreadable, e.Sequence, "the event of a request cannot be read")
 		return
 	}
-	if known := r.moves[e.Stream.ID]; len(known) > 0 && known[len(known)-1].sequence >= e.Sequence {
+	if known := r.moves[e.Stream.ID]; len(known) > 0 && known[len(known)-1].Sequence >= e.Sequence {
 		return // noted when the rows were compared before
 	}
 	r.moves[e.Stream.ID] = append(r.moves[e.Stream.ID], move)
@@ -82,8 +78,9 @@ func (r *requests) compareRows(ctx context.Context, c *chain, store Store, rows 
 		r.compareRow(c, row)
 	}
 	for _, id := range slices.Sorted(maps.Keys(r.moves)) {
-		if !stored[id] && r.moves[id][0].sequence <= c.report.Head {
-			c.add(r.kind, r.moves[id][0].sequence, fmt.Sprintf("request %s was recorded and has no row", id))
+		r.compareApproval(c, id)
+		if !stored[id] && r.moves[id][0].Sequence <= c.report.Head {
+			c.add(r.kind, r.moves[id][0].Sequence, fmt.Sprintf("request %s was recorded and has no row", id))
 		}
 	}
 	return nil
@@ -92,7 +89,7 @@ func (r *requests) compareRows(ctx context.Context, c *chain, store Store, rows 
 func (r *requests) compareRow(c *chain, row requestRow) {
 	moves := r.moves[row.id]
 	if len(moves) == 0 {
-		if r.adopted {
+		if r.adopted > 0 {
 			c.add(r.kind, 0, fmt.Sprintf("no event requested %s; a call that was cut off is recorded by the server within an hour", row.id))
 		}
 		return
@@ -101,11 +98,32 @@ func (r *requests) compareRow(c *chain, row requestRow) {
 	last := moves[len(moves)-1]
 	switch {
 	case i < 0 && row.revision > last.Revision:
-		c.add(r.kind, last.sequence, fmt.Sprintf("request %s moved on without an event; a call that was cut off is recorded by the server within an hour", row.id))
+		c.add(r.kind, last.Sequence, fmt.Sprintf("request %s moved on without an event; a call that was cut off is recorded by the server within an hour", row.id))
 	case i < 0 || moves[i].Row != hex.EncodeToString(row.digest[:]):
-		c.add(r.kind, last.sequence, fmt.Sprintf("the row of request %s is not as its last move left it", row.id))
-	case slices.ContainsFunc(moves[i+1:], func(m boundRequest) bool { return m.sequence <= c.report.Head }):
-		c.add(r.kind, last.sequence, fmt.Sprintf("the row of request %s was set back", row.id))
+		c.add(r.kind, last.Sequence, fmt.Sprintf("the row of request %s is not as its last move left it", row.id))
+	case slices.ContainsFunc(moves[i+1:], func(m boundRequest) bool { return m.Sequence <= c.report.Head }):
+		c.add(r.kind, last.Sequence, fmt.Sprintf("the row of request %s was set back", row.id))
+	}
+}
+
+// compareApproval requires that a request was carried out only after its approver approved it as
+// the actor of an event, for the same scope. Each step that followed names the same persons.
+func (r *requests) compareApproval(c *chain, id string) {
+	moves := r.moves[id]
+	first := slices.IndexFunc(moves, func(m boundRequest) bool { return r.lasts(m.State) })
+	if first < 0 {
+		return
+	}
+	before := []shredding.Move{}
+	for _, m := range moves[:first+1] { // an adopted request may have been carried out before
+		before = append(before, m.Move)
+	}
+	for _, m := range moves[first:] {
+		approval := shredding.Approval{RequestedBy: m.RequestedBy, ApprovedBy: m.ApprovedBy, Scope: m.Scope, Lasting: r.lasts, Adopted: r.adopted}
+		if m.Sequence <= c.report.Head && !approval.IsRecorded(before) {
+			c.add(r.unapproved, m.Sequence, fmt.Sprintf("request %s was carried out, and no event before is the approval of a second person", id))
+			return
+		}
 	}
 }
 
@@ -133,7 +151,10 @@ func (c *chain) noteLatest(ctx context.Context, store Store, to interface {
 type redactionRequests struct{ *requests }
 
 func newRedactionRequests() redactionRequests {
-	return redactionRequests{newRequests(shredding.RedactionStream, "redactions", RedactionMismatch)}
+	return redactionRequests{&requests{
+		stream: shredding.RedactionStream, concern: "redactions", kind: RedactionMismatch, unapproved: RedactionUnapproved, lasts: shredding.RedactionLasts,
+		moves: map[string][]boundRequest{},
+	}}
 }
 
 func (r redactionRequests) compare(ctx context.Context, c *chain, store Store) error {

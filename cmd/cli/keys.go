@@ -244,10 +244,9 @@ func restoreKeys(ctx context.Context, o keysOptions) error {
 		if err != nil {
 			return err
 		}
-		if out.Keys > 0 {
-			if err := wire.RebuildIndex(ctx, o.Config); err != nil {
-				return err
-			}
+		// Also without keys: an earlier restore may have been cut off before this.
+		if err := wire.RebuildIndex(ctx, o.Config); err != nil {
+			return err
 		}
 		withheld := k.Gate.Check(ctx)
 		if withheld != nil && ctx.Err() != nil {

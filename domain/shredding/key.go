@@ -3,6 +3,7 @@ package shredding
 import (
 	"crypto/hkdf"
 	"crypto/sha256"
+	"encoding/hex"
 	"slices"
 
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -16,6 +17,15 @@ const fingerprintInfo = "backbone/dek-fp/v1"
 // Fingerprint identifies a DEK without revealing it. Receipts hold it, so that a replay
 // destroys exactly the keys that the erasure destroyed.
 type Fingerprint [16]byte
+
+// ParseFingerprint reads a fingerprint from hex. ok is false for a text of any other length.
+func ParseFingerprint(text string) (f Fingerprint, ok bool) {
+	if len(text) != hex.EncodedLen(len(f)) {
+		return f, false
+	}
+	_, err := hex.Decode(f[:], []byte(text))
+	return f, err == nil
+}
 
 // Key is one version of a subject's data encryption key. It prints without the
 // DEK. Versions start at 1; class and version are authenticated with every value

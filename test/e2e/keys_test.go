@@ -10,6 +10,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/test/testkit"
@@ -197,10 +198,19 @@ func TestDevKeys(t *testing.T) {
 		rotated := command(t, nil, "keys", "rotate", "--data-dir", dir)
 		require.Zero(t, rotated.code, rotated)
 		require.Contains(t, rotated.stdout, fmt.Sprintf("epoch %d is active", run+1))
+		super, err := pgx.Connect(t.Context(), superuser(t, dir))
+		require.NoError(t, err)
+		_, err = super.Exec(t.Context(), `INSERT INTO backbone.blind_index (partition_id, kind, hash, subject_id, class, event_type, path, key_class)
+			SELECT partition_id, 1, '\x0011223344556677', 'employee:E-stale', 'contact', 'hr.employee.hired', '$.email', 0 FROM backbone.legal_entities`)
+		require.NoError(t, err)
 		restored := command(t, nil, "keys", "restore", "--data-dir", dir)
 		require.Zero(t, restored.code, restored)
 		require.Contains(t, restored.stdout, "the database lacks no key")
+		stale := 0
+		require.NoError(t, super.QueryRow(t.Context(), "SELECT count(*) FROM backbone.blind_index WHERE subject_id = 'employee:E-stale'").Scan(&stale))
+		require.Zero(t, stale, "the index is built again, as after a restore that was cut off behind the keys")
 		require.NotContains(t, restored.stdout, "withheld")
+		require.NoError(t, super.Close(t.Context()))
 		replayed := command(t, nil, "erasure", "replay", "--data-dir", dir)
 		require.Zero(t, replayed.code, replayed)
 		code, err := d.interrupt()

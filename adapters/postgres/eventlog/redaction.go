@@ -110,7 +110,7 @@ func (r *Redactor) ApproveRedaction(ctx context.Context, p event.PartitionID, id
 // storedRequest converts the row that a function returned.
 func storedRequest(ctx context.Context, row *eventlogdb.BackboneRedactionRequest, err error) (ports.RedactionRequest, error) {
 	if errors.Is(err, pgx.ErrNoRows) {
-		return ports.RedactionRequest{}, redactionNotFound()
+		return ports.RedactionRequest{}, shredding.RedactionNotFound()
 	}
 	if err != nil {
 		return ports.RedactionRequest{}, redactionFault(ctx, err)
@@ -149,59 +149,43 @@ func (r *Redactor) Redactions(ctx context.Context, p event.PartitionID) ([]ports
 	return listRedactions(ctx, r.queries, r.pool, p)
 }
 
-func redactionNotFound() error {
-	return fault.New(fault.NotFound, "redaction.not_found", "there is no such redaction request, or you may not see it; list the requests to find its id")
+// refusals are the faults of the constraints of the functions and tables of redaction.
+var refusals = map[string]func() *fault.Error{
+	"redaction_event":                shredding.RedactionEventNotFound,
+	"redaction_pointer":              shredding.RedactionPointerInvalid,
+	"redaction_request":              shredding.RedactionNotFound,
+	"redaction_requests_two_persons": shredding.RedactionSamePerson,
+	"redaction_approval":             shredding.RedactionNotApproved,
+	"redaction_approval_expired":     shredding.RedactionApprovalExpired,
+	"redaction_scope":                shredding.RedactionScopeChanged,
+	"redaction_changed":              shredding.RedactionChanged,
+	"redaction_move":                 shredding.RedactionMoveRefused,
+	"redaction_number":               shredding.RedactionOfNumber,
+	"redaction_event_changed":        shredding.RedactionEventChanged,
+	"redaction_sealed":               shredding.RedactionOfSealed,
+	"redaction_repeated":             shredding.RedactionRepeated,
+	"redaction_payload":              shredding.RedactionPayloadRefused,
+	"redaction_hash":                 shredding.RedactionPayloadRefused,
+	"redaction_duplicate":            shredding.RedactionDuplicate,
 }
 
-// redactionFault translates a refusal by the functions and tables of redaction, which the name
-// of the constraint identifies.
+// redactionFault translates a refusal by the functions and tables of redaction.
 func redactionFault(ctx context.Context, err error) error {
 	pgErr, ok := errors.AsType[*pgconn.PgError](err)
 	if !ok {
 		return pg.Translate(ctx, err)
 	}
-	refuse := func(kind fault.Kind, code, detail string) error {
-		return fault.New(kind, "redaction."+code, detail).WithCause(pg.RedactError(err))
-	}
-	switch pgErr.ConstraintName {
-	case "redaction_event":
-		return refuse(fault.NotFound, "event_not_found", "there is no such event with a payload in plain JSON; check legal entity and sequence")
-	case "redaction_pointer":
-		return refuse(fault.Invalid, "pointer_invalid", "a pointer leads to no value below /data of the event; read the event and correct it")
-	case "redaction_request":
-		return redactionNotFound()
-	case "redaction_requests_two_persons":
-		return refuse(fault.Forbidden, "same_person", "a redaction is approved by another person than requested it; ask a colleague")
-	case "redaction_approval":
-		return refuse(fault.FailedPrecondition, "not_approved", "this redaction is not approved yet; let a second person approve it")
-	case "redaction_approval_expired":
-		return refuse(fault.FailedPrecondition, "approval_expired", "the approval is valid for 72 hours and is over; let a second person approve again")
-	case "redaction_scope":
-		return refuse(fault.FailedPrecondition, "scope_changed", "the event is not as it was when the request was previewed; read its preview again, then approve that")
-	case "redaction_changed":
-		return refuse(fault.Conflict, "changed", "another process has changed the request; read it again")
-	case "redaction_move":
-		return refuse(fault.FailedPrecondition, "move_refused", "the redaction request cannot move to that state from its present one; read the request again")
-	case "redaction_number":
-		return refuse(fault.FailedPrecondition, "not_redactable", "a value at the pointers is a number, which is never redacted; leave the pointer out")
-	case "redaction_event_changed":
-		return refuse(fault.FailedPrecondition, "event_changed", "the stored payload is not the one that the log vouches for; verify the log first")
-	case "redaction_sealed":
-		return refuse(fault.FailedPrecondition, "sealed", "a value at the pointers is sealed; request the erasure of the person instead")
-	case "redaction_repeated":
-		return refuse(fault.FailedPrecondition, "repeated", "a value at the pointers is redacted already; leave the pointer out")
-	case "redaction_payload", "redaction_hash":
-		return refuse(fault.Internal, "payload_refused", "the database refused the redacted payload: it differs at other places or its hash does not match; report this defect")
-	case "redaction_duplicate":
-		return refuse(fault.Conflict, "duplicate", "there is a request with this id already; list them")
+	cause := pg.RedactError(err)
+	if refusal := refusals[pgErr.ConstraintName]; refusal != nil {
+		return refusal().WithCause(cause)
 	}
 	switch {
 	case pgErr.TableName == "redaction_requests" && (pgErr.Code == pg.SQLStateCheck || pgErr.Code == "23502"):
-		return refuse(fault.Invalid, "invalid", "a redaction needs 1 to 64 pointers, a reason of at most 1,000 bytes and person ids of at most 128 letters, digits, '.', '_', ':' and '-'; correct them")
+		return shredding.RedactionInvalid().WithCause(cause)
 	case pgErr.Code == "42501":
-		return refuse(fault.Forbidden, "role_refused", "this database user may not redact; connect as the eraser's role (database.eraser_dsn)")
+		return fault.New(fault.Forbidden, "redaction.role_refused", "this database user may not redact; connect as the eraser's role (database.eraser_dsn)").WithCause(cause)
 	case pgErr.ConstraintName == "pii_redactions_chain":
-		return refuse(fault.Conflict, "event_changed", "another redaction of this event came first; run it again")
+		return fault.New(fault.Conflict, "redaction.event_changed", "another redaction of this event came first; run it again").WithCause(cause)
 	}
 	return pg.Translate(ctx, err)
 }

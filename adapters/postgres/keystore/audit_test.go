@@ -37,7 +37,7 @@ func TestContradictions(t *testing.T) {
 		"classes no list":    {`UPDATE keystore.pii_deletion_log SET classes = '{"class":0}'`, []ports.ContradictionKind{ports.ClassesDiffer}},
 		"classes no numbers": {`UPDATE keystore.pii_deletion_log SET classes = '[1, {"class":"x","erased":true}]'`, []ports.ContradictionKind{ports.ClassesDiffer}},
 		"version invented":   {`INSERT INTO keystore.data_subject_keys SELECT created_at, partition_id, 2, kek_epoch, class, tenant_id, subject_id, wrapped, fingerprint FROM keystore.data_subject_keys`, []ports.ContradictionKind{ports.VersionUnexplained}},
-		"receipt's print":    {`UPDATE keystore.erasure_receipts SET keys = replace(keys::text, 'fingerprints" : ["', 'fingerprints" : ["0')::json`, []ports.ContradictionKind{ports.ReceiptKeys}},
+		"receipt's print":    {`UPDATE keystore.erasure_receipts SET keys = replace(keys::text, 'fingerprints" : ["', 'fingerprints" : ["f')::json`, []ports.ContradictionKind{ports.ReceiptKeys}},
 		"receipt's key":      {`UPDATE keystore.erasure_receipts SET keys = '[]'`, []ports.ContradictionKind{ports.ReceiptKeys, ports.DestroyedUnexplained}},
 		"keys no list":       {`UPDATE keystore.erasure_receipts SET keys = '{"x":1}'`, []ports.ContradictionKind{ports.ReceiptKeys, ports.DestroyedUnexplained}},
 		"keys no objects":    {`UPDATE keystore.erasure_receipts SET keys = '[1, "x", {"partition":"x","class":[],"fingerprints":{}}]'`, []ports.ContradictionKind{ports.ReceiptKeys, ports.DestroyedUnexplained}},
@@ -81,6 +81,11 @@ func TestContradictions(t *testing.T) {
 			}
 			require.Subset(t, kinds, c.want)
 			require.Equal(t, len(c.want) == 0, len(kinds) == 0, "%v", found)
+			learned, err := register.DestroyedFingerprints(t.Context(), 1, 10)
+			require.Equal(t, name == "keys no list", err != nil, "%v", err)
+			for _, l := range learned {
+				require.Subset(t, destroyed.Keys[0].Fingerprints, l.Fingerprints, "a damaged text is no other fingerprint")
+			}
 		})
 	}
 }

@@ -188,9 +188,9 @@ func destructionOf(r *keystoredb.DestroyErasureRow) (ports.Destruction, error) {
 	for _, k := range keys {
 		key := ports.DestroyedKey{Partition: k.Partition, Class: k.Class, Reference: k.Reference}
 		for _, text := range k.Fingerprints {
-			var f shredding.Fingerprint
-			if n, err := hex.Decode(f[:], []byte(text)); err != nil || n != len(f) {
-				return d, damagedRequest(err)
+			f, ok := shredding.ParseFingerprint(text)
+			if !ok {
+				return d, damagedRequest(nil)
 			}
 			key.Fingerprints = append(key.Fingerprints, f)
 		}
@@ -224,8 +224,7 @@ func (e *ErasureRegister) DestroyedFingerprints(ctx context.Context, from uint64
 	return mapRows(ctx, rows, err, func(r *keystoredb.ListDestroyedFingerprintsRow) ports.ReceiptFingerprints {
 		out := ports.ReceiptFingerprints{Number: uint64(r.Number)}
 		for _, text := range r.Fingerprints {
-			var f shredding.Fingerprint
-			if n, err := hex.Decode(f[:], []byte(text)[:min(len(text), hex.EncodedLen(len(f)))]); err == nil && n == len(f) {
+			if f, ok := shredding.ParseFingerprint(text); ok {
 				out.Fingerprints = append(out.Fingerprints, f)
 			}
 		}
