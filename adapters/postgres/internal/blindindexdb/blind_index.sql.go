@@ -190,12 +190,12 @@ func (q *Queries) InsertBlindIndexPosition(ctx context.Context, db DBTX, arg *In
 
 const ListBlindIndexPositions = `-- name: ListBlindIndexPositions :many
 
-SELECT p.sequence, p.revision, p.partition_id, p.key FROM backbone.blind_index_positions p
+SELECT p.sequence, p.revision, p.partition_id, p.key FROM backbone.blind_index_positions p WHERE p.partition_id = ANY ($1::int[])
 `
 
 // The index by which persons are found.
-func (q *Queries) ListBlindIndexPositions(ctx context.Context, db DBTX) ([]BackboneBlindIndexPosition, error) {
-	rows, err := db.Query(ctx, ListBlindIndexPositions)
+func (q *Queries) ListBlindIndexPositions(ctx context.Context, db DBTX, partitionIds []int32) ([]BackboneBlindIndexPosition, error) {
+	rows, err := db.Query(ctx, ListBlindIndexPositions, partitionIds)
 	if err != nil {
 		return nil, err
 	}

@@ -1,7 +1,7 @@
 -- The index by which persons are found.
 
 -- name: ListBlindIndexPositions :many
-SELECT p.* FROM backbone.blind_index_positions p;
+SELECT p.* FROM backbone.blind_index_positions p WHERE p.partition_id = ANY (@partition_ids::int[]);
 
 -- name: InsertBlindIndexPosition :execrows
 INSERT INTO backbone.blind_index_positions (partition_id, sequence, revision, key)
