@@ -12,9 +12,9 @@ import (
 // carries the position that it was computed from and is refused with blindindex.Moved when another node
 // has changed it since.
 type BlindIndex interface {
-	// BlindIndexPositions returns how far the index has read each partition. A partition that
-	// it has not begun is absent.
-	BlindIndexPositions(ctx context.Context) (map[event.PartitionID]BlindIndexPosition, error)
+	// BlindIndexPositions returns how far the index has read partitions. One that it has not
+	// begun is absent.
+	BlindIndexPositions(ctx context.Context, partitions []event.PartitionID) (map[event.PartitionID]BlindIndexPosition, error)
 	// BeginBlindIndex deletes all entries of the partition and puts the index at the beginning of
 	// its log, with the key. from is the zero position if it has not begun.
 	BeginBlindIndex(ctx context.Context, p event.PartitionID, from BlindIndexPosition, key blindindex.Hash) (BlindIndexPosition, error)

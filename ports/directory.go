@@ -53,6 +53,9 @@ type LegalEntities interface {
 	// AdministrativeLogs lists the administrative log of a tenant, an empty list before there is
 	// one; tenant "" lists those of all tenants, by tenant.
 	AdministrativeLogs(ctx context.Context, tenantID string) ([]LegalEntity, error)
+	// Partitions lists legal entities and administrative logs together, by tenant and code; tenant
+	// "" lists all.
+	Partitions(ctx context.Context, tenantID string) ([]LegalEntity, error)
 	// CreateLegalEntity makes the partition with its genesis checksum and, within the
 	// configured measure, its physical partitions. The store assigns Partition.
 	// Fault legal_entity.duplicate when the tenant has the code already.

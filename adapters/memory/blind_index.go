@@ -19,8 +19,16 @@ type BlindIndex struct{ *state }
 var _ ports.BlindIndex = (*BlindIndex)(nil)
 
 // BlindIndexPositions implements ports.BlindIndex.
-func (s *BlindIndex) BlindIndexPositions(ctx context.Context) (map[event.PartitionID]ports.BlindIndexPosition, error) {
-	return get(ctx, s.state, func() (map[event.PartitionID]ports.BlindIndexPosition, error) { return maps.Clone(s.indexed), nil })
+func (s *BlindIndex) BlindIndexPositions(ctx context.Context, partitions []event.PartitionID) (map[event.PartitionID]ports.BlindIndexPosition, error) {
+	return get(ctx, s.state, func() (map[event.PartitionID]ports.BlindIndexPosition, error) {
+		out := make(map[event.PartitionID]ports.BlindIndexPosition, len(partitions))
+		for _, p := range partitions {
+			if at, begun := s.indexed[p]; begun {
+				out[p] = at
+			}
+		}
+		return out, nil
+	})
 }
 
 // BeginBlindIndex implements ports.BlindIndex.

@@ -23,24 +23,29 @@ type Directory struct{ *state }
 
 // LegalEntities implements ports.LegalEntities.
 func (s *Directory) LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
-	return s.listPartitions(ctx, tenantID, false)
+	return s.listPartitions(ctx, tenantID, func(le ports.LegalEntity) bool { return !le.IsAdministrative() })
 }
 
 // AdministrativeLogs implements ports.LegalEntities.
 func (s *Directory) AdministrativeLogs(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
-	return s.listPartitions(ctx, tenantID, true)
+	return s.listPartitions(ctx, tenantID, ports.LegalEntity.IsAdministrative)
 }
 
-func (s *Directory) listPartitions(ctx context.Context, tenantID string, administrative bool) ([]ports.LegalEntity, error) {
+// Partitions implements ports.LegalEntities.
+func (s *Directory) Partitions(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
+	return s.listPartitions(ctx, tenantID, func(ports.LegalEntity) bool { return true })
+}
+
+func (s *Directory) listPartitions(ctx context.Context, tenantID string, wanted func(ports.LegalEntity) bool) ([]ports.LegalEntity, error) {
 	return get(ctx, s.state, func() ([]ports.LegalEntity, error) {
 		out := []ports.LegalEntity{}
 		for _, p := range s.partitions {
-			if p.legalEntity.IsAdministrative() == administrative && (tenantID == "" || p.legalEntity.TenantID == tenantID) {
+			if wanted(p.legalEntity) && (tenantID == "" || p.legalEntity.TenantID == tenantID) {
 				out = append(out, p.legalEntity)
 			}
 		}
 		slices.SortFunc(out, func(a, b ports.LegalEntity) int {
-			return cmp.Or(cmp.Compare(a.Code, b.Code), cmp.Compare(a.TenantID, b.TenantID))
+			return cmp.Or(cmp.Compare(a.TenantID, b.TenantID), cmp.Compare(a.Code, b.Code))
 		})
 		return out, nil
 	})

@@ -60,8 +60,7 @@ type Database struct {
 	closing sync.Once
 }
 
-// Chains are the stores that a verification reads: the audit of partitions with their heads, the
-// directory that lists them, and the event types.
+// Chains are the stores that a verification reads.
 type Chains struct {
 	*eventlog.Audit
 	*directory.Store

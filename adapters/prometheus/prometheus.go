@@ -110,6 +110,8 @@ func (m *Metrics) ObserveAppend(latency time.Duration, events int, code string) 
 	case conflicts[code]:
 		outcome = "conflict"
 		m.appendConflicts.WithLabelValues(code).Inc()
+	case code == "append.outcome_unknown":
+		outcome = "unanswered"
 	}
 	m.appendDuration.WithLabelValues(outcome).Observe(latency.Seconds())
 }

@@ -17,6 +17,7 @@ func TestHandlerShowsEveryReport(t *testing.T) {
 	m.ObserveAppend(3*time.Millisecond, 2, "")
 	m.ObserveAppend(time.Millisecond, 1, concurrency.CodeDuplicateKey)
 	m.ObserveAppend(time.Millisecond, 1, "append.rejected_by_store")
+	m.ObserveAppend(time.Second, 1, "append.outcome_unknown")
 	m.ObserveGroup(64, 128, 4*time.Millisecond)
 	m.ObserveQueue(1, 7, 4096)
 	m.ProjectionLag("gl_balances", 12, 5, 1.5)
@@ -66,6 +67,7 @@ func TestHandlerShowsEveryReport(t *testing.T) {
 		`backbone_append_duration_seconds_count{outcome="appended"} 1`,
 		`backbone_append_duration_seconds_count{outcome="conflict"} 1`,
 		`backbone_append_duration_seconds_count{outcome="refused"} 1`,
+		`backbone_append_duration_seconds_count{outcome="unanswered"} 1`,
 		`backbone_append_events_total 2`,
 		`backbone_append_conflicts_total{code="append.duplicate_business_key"} 1`,
 		`backbone_append_group_size_sum 64`,

@@ -141,7 +141,7 @@ func (l *Log) cachedLog(tenantID string) (log ports.LegalEntity, ok bool) {
 // BeginAll begins the logs of all tenants that have legal entities or principals. A log that does
 // not hold together is reported: the callers of its tenant are refused, not those of others.
 func (l *Log) BeginAll(ctx context.Context) error {
-	entities, err := l.entities.LegalEntities(ctx, "")
+	partitions, err := l.entities.Partitions(ctx, "")
 	if err != nil {
 		return err
 	}
@@ -149,12 +149,8 @@ func (l *Log) BeginAll(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	logs, err := l.entities.AdministrativeLogs(ctx, "")
-	if err != nil {
-		return err
-	}
 	tenants := map[string]bool{}
-	for _, le := range append(logs, entities...) {
+	for _, le := range partitions {
 		tenants[le.TenantID] = true
 	}
 	for _, p := range principals {

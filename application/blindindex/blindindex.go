@@ -27,10 +27,10 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Log reads the logs: ports.EventReader and ports.HeadReader.
+// Log reads the logs: ports.EventReader.
 type Log interface {
 	Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error)
-	PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error)
+	Heads(ctx context.Context, partitions []event.PartitionID) (map[event.PartitionID]ports.Head, error)
 }
 
 // Changes tells when a log has grown: subscriptions.HeadWatcher.
@@ -170,25 +170,22 @@ func (x *Index) Run(ctx context.Context) {
 
 // RunOnce reads all logs to their heads. A log that fails does not stop the others.
 func (x *Index) RunOnce(ctx context.Context) error {
-	heads, err := x.Log.PartitionHeads(ctx)
+	logs, err := x.Entities.Partitions(ctx, "")
 	if err != nil {
 		return err
 	}
-	positions, err := x.Store.BlindIndexPositions(ctx)
+	positions, heads, err := x.progress(ctx, logs)
 	if err != nil {
 		return err
 	}
-	logs, err := x.Entities.LegalEntities(ctx, "")
-	if err != nil {
-		return err
-	}
-	administrative, err := x.Entities.AdministrativeLogs(ctx, "")
+	// After the heads, so that the types of all events up to them are known, as they were amended before.
+	generations, err := x.Types.EventTypeGenerations(ctx)
 	if err != nil {
 		return err
 	}
 	var failed error
-	for _, log := range append(logs, administrative...) {
-		reached, err := x.follow(ctx, log, positions[log.Partition], heads[log.Partition].Sequence)
+	for _, log := range logs {
+		reached, err := x.follow(ctx, log, positions[log.Partition], heads[log.Partition].Sequence, generations)
 		if err != nil && fault.CodeOf(err) != blindindex.CodeMoved && ctx.Err() == nil { // another node has read on
 			x.Logger.WarnContext(ctx, "the index of personal data stays behind in a log",
 				"tenant", log.TenantID, "partition", uint32(log.Partition), "sequence", uint64(reached), "code", fault.CodeOf(err))
@@ -199,7 +196,7 @@ func (x *Index) RunOnce(ctx context.Context) error {
 }
 
 // follow reads a log from a position to its head, and returns how far it came.
-func (x *Index) follow(ctx context.Context, log ports.LegalEntity, at ports.BlindIndexPosition, head event.Sequence) (event.Sequence, error) {
+func (x *Index) follow(ctx context.Context, log ports.LegalEntity, at ports.BlindIndexPosition, head event.Sequence, generations map[string]int64) (event.Sequence, error) {
 	key, err := x.key(ctx, log.TenantID)
 	if err != nil {
 		return at.Sequence, err
@@ -212,7 +209,7 @@ func (x *Index) follow(ctx context.Context, log ports.LegalEntity, at ports.Blin
 	if at.Sequence >= head {
 		return at.Sequence, nil
 	}
-	types, err := x.searched(ctx, log.TenantID)
+	types, err := x.searched(ctx, log.TenantID, generations)
 	if err != nil {
 		return at.Sequence, err
 	}
@@ -247,13 +244,21 @@ func (x *Index) follow(ctx context.Context, log ports.LegalEntity, at ports.Blin
 	return at.Sequence, ctx.Err()
 }
 
-// searched lists the types with searchable values that may be in the logs of a tenant. It is asked after
-// the heads were read, so it knows the type of each event up to them, as it was amended before.
-func (x *Index) searched(ctx context.Context, tenantID string) (all searched, err error) {
-	generations, err := x.Types.EventTypeGenerations(ctx)
-	if err != nil {
-		return nil, err
+// progress reads how far the index has read logs, and how far it could.
+func (x *Index) progress(ctx context.Context, logs []ports.LegalEntity) (positions map[event.PartitionID]ports.BlindIndexPosition, heads map[event.PartitionID]ports.Head, err error) {
+	partitions := make([]event.PartitionID, len(logs))
+	for i, log := range logs {
+		partitions[i] = log.Partition
 	}
+	if heads, err = x.Log.Heads(ctx, partitions); err == nil {
+		positions, err = x.Store.BlindIndexPositions(ctx, partitions)
+	}
+	return positions, heads, err
+}
+
+// searched lists the types with searchable values that may be in the logs of a tenant, of these
+// generations.
+func (x *Index) searched(ctx context.Context, tenantID string, generations map[string]int64) (all searched, err error) {
 	for _, registry := range []string{"", tenantID} {
 		x.mu.Lock()
 		known, isKnown := x.types[registry]

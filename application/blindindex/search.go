@@ -116,11 +116,7 @@ func (x *Index) behind(ctx context.Context, tenantID string, entities []ports.Le
 	if err != nil {
 		return nil, err
 	}
-	heads, err := x.Log.PartitionHeads(ctx)
-	if err != nil {
-		return nil, err
-	}
-	positions, err := x.Store.BlindIndexPositions(ctx)
+	positions, heads, err := x.progress(ctx, entities)
 	if err != nil {
 		return nil, err
 	}

@@ -114,6 +114,31 @@ func TestRecorder_BindsHoursToTheChain(t *testing.T) {
 	require.Len(t, f.periods(t), 2, "nothing was read")
 }
 
+// TestRecorder_SettlesOnce waits once for the accesses that are being stored, for all tenants.
+func TestRecorder_SettlesOnce(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	_, err := f.store.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "other", Code: "USMF", TimeZone: "UTC", Status: "active"})
+	require.NoError(t, err)
+	require.NoError(t, f.log.BeginAll(t.Context()))
+	logs, err := f.store.AdministrativeLogs(t.Context(), "")
+	require.NoError(t, err)
+	require.Len(t, logs, 2)
+	for _, log := range logs {
+		require.NoError(t, f.store.AddAccesses(t.Context(), log.Partition, []access.Access{{ID: event.ID{byte(log.Partition)}, PersonID: "p-clerk", Kind: access.PersonalData}}))
+	}
+	require.NoError(t, f.recorder.RunOnce(t.Context()))
+	f.store.settled.Store(0)
+	f.clock.Advance(time.Hour)
+	require.NoError(t, f.recorder.RunOnce(t.Context()))
+	require.EqualValues(t, 1, f.store.settled.Load())
+	for _, log := range logs {
+		recorded, err := f.store.StreamStatus(t.Context(), log.Partition, access.AccessStream)
+		require.NoError(t, err)
+		require.EqualValues(t, 1, recorded.Version, log.TenantID)
+	}
+}
+
 func TestRecorder_Race(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)

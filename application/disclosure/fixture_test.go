@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"log/slog"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -51,6 +52,12 @@ type store struct {
 	*memory.AccessLog
 	refusal error
 	inserts int
+	settled atomic.Int32
+}
+
+func (s *store) SettleAccesses(ctx context.Context) (time.Time, error) {
+	s.settled.Add(1)
+	return s.AccessLog.SettleAccesses(ctx)
 }
 
 func (s *store) AddAccesses(ctx context.Context, log event.PartitionID, accesses []access.Access) error {

@@ -59,7 +59,7 @@ func (s *Service) granted(ctx context.Context, p ports.Principal, reason string)
 }
 
 // Grant lets an auditor read classes of personal data for a time. Of the same key again it
-// returns the grant that it made. Faults:
+// returns the grant that it made, also when that has ended or its person has lost the role. Faults:
 //
 //	disclosure.needs_person    Forbidden: the caller is a service
 //	disclosure.self            Forbidden: a person grants nothing to themself
@@ -73,30 +73,47 @@ func (s *Service) granted(ctx context.Context, p ports.Principal, reason string)
 func (s *Service) Grant(ctx context.Context, by ports.Principal, n NewGrant) (g disclosure.Grant, replayed bool, err error) {
 	now := s.Clock.Now()
 	n.Until = event.Micros(n.Until.UTC())
-	if err := s.checkGrant(ctx, by, n, now); err != nil {
+	if err := checkRequest(by, n); err != nil {
 		return g, false, err
 	}
 	id := s.IDs.NewID(now)
 	if n.IdempotencyKey != "" {
 		sum := sha256.Sum256(fmt.Appendf(nil, "backbone/disclosure-key/v1\x00%s\x00%s\x00%s", by.TenantID, by.PersonID, n.IdempotencyKey))
 		id = event.ID(sum[:16])
+		// Before what may have changed since: a repeat is answered also after the grant has ended.
+		if g, err = s.grant(ctx, by.TenantID, id); fault.CodeOf(err) != codeNotFound {
+			return replay(g, n, err)
+		}
+	}
+	if err := s.mayBeGranted(ctx, by, n, now); err != nil {
+		return g, false, err
 	}
 	expected := concurrency.StreamExpectation{Stream: grantStream(id), Expected: concurrency.NoStream()}
 	err = s.Administration.Record(ctx, by.TenantID, by.Actor(), expected, grantDraft(disclosure.Granted, id, disclosure.GrantData{PersonID: n.PersonID, Classes: n.Classes, Until: n.Until, Reason: n.Reason}))
-	replayed = fault.CodeOf(err) == concurrency.CodeWrongExpectedVersion
-	if err != nil && !replayed {
+	if fault.CodeOf(err) == concurrency.CodeWrongExpectedVersion { // the same request was first
+		g, err = s.grant(ctx, by.TenantID, id)
+		return replay(g, n, err)
+	}
+	if err != nil {
 		return g, false, err
 	}
-	if g, err = s.grant(ctx, by.TenantID, id); err != nil {
-		return g, false, err
+	g, err = s.grant(ctx, by.TenantID, id)
+	return g, false, err
+}
+
+// replay answers a repeated request with the grant under its key.
+func replay(g disclosure.Grant, n NewGrant, err error) (disclosure.Grant, bool, error) {
+	if err != nil {
+		return disclosure.Grant{}, false, err
 	}
 	if g.PersonID != n.PersonID || !slices.Equal(g.Classes, n.Classes) || !g.Until.Equal(n.Until) || g.Reason != n.Reason {
 		return disclosure.Grant{}, false, fault.New(fault.Conflict, "idempotency.mismatch", "this idempotency key was used for another request; use a new one")
 	}
-	return g, replayed, nil
+	return g, true, nil
 }
 
-func (s *Service) checkGrant(ctx context.Context, by ports.Principal, n NewGrant, now time.Time) error {
+// checkRequest checks what a repeat of the request has too.
+func checkRequest(by ports.Principal, n NewGrant) error {
 	if by.IsService() {
 		return fault.New(fault.Forbidden, "disclosure.needs_person", "only a person grants personal data; use a person's token")
 	}
@@ -106,14 +123,16 @@ func (s *Service) checkGrant(ctx context.Context, by ports.Principal, n NewGrant
 	if len(n.Classes) == 0 || slices.ContainsFunc(n.Classes, func(c shredding.Class) bool { return !c.Valid() }) {
 		return fault.New(fault.Invalid, "disclosure.classes_invalid", "name one or more classes of personal data, such as contact").WithField("/classes")
 	}
-	if !n.Until.After(now) || n.Until.After(now.Add(s.Limits.LongestGrant)) {
-		return fault.New(fault.Invalid, "disclosure.until_invalid", "a grant ends in the future and after %s at the latest; give an earlier time", s.Limits.LongestGrant).WithField("/until")
-	}
 	if len(n.IdempotencyKey) > concurrency.MaxIdempotencyKey {
 		return fault.New(fault.Invalid, "idempotency.key_invalid", "an idempotency key has at most %d bytes; send a shorter one", concurrency.MaxIdempotencyKey)
 	}
-	if err := CheckReason("/reason", n.Reason); err != nil {
-		return err
+	return CheckReason("/reason", n.Reason)
+}
+
+// mayBeGranted checks what changes with time: the end of the grant and the role of its person.
+func (s *Service) mayBeGranted(ctx context.Context, by ports.Principal, n NewGrant, now time.Time) error {
+	if !n.Until.After(now) || n.Until.After(now.Add(s.Limits.LongestGrant)) {
+		return fault.New(fault.Invalid, "disclosure.until_invalid", "a grant ends in the future and after %s at the latest; give an earlier time", s.Limits.LongestGrant).WithField("/until")
 	}
 	to, err := s.Principals.PrincipalByPerson(ctx, by.TenantID, n.PersonID)
 	if err != nil {
@@ -167,9 +186,11 @@ func (s *Service) grant(ctx context.Context, tenantID string, id event.ID) (disc
 	return all[at], nil
 }
 
+const codeNotFound = "disclosure.not_found"
+
 // NoSuchGrant is the fault of an unknown grant.
 func NoSuchGrant() error {
-	return fault.New(fault.NotFound, "disclosure.not_found", "there is no such grant; list the grants to find its id")
+	return fault.New(fault.NotFound, codeNotFound, "there is no such grant; list the grants to find its id")
 }
 
 func grantStream(id event.ID) event.StreamID {

@@ -128,6 +128,21 @@ func TestGrant_Repeated(t *testing.T) {
 	_, _, err = f.service.Grant(t.Context(), officer, n)
 	require.Equal(t, "idempotency.mismatch", fault.CodeOf(err))
 	require.Equal(t, []bool{true, false}, f.reads(t, "ticket 1"))
+
+	// A repeat is answered after the role was lost and after the grant's time.
+	changed, err := f.principals.PrincipalByPerson(t.Context(), "acme", "p-auditor")
+	require.NoError(t, err)
+	changed.Roles = []string{"ap_clerk"}
+	require.NoError(t, f.principals.SavePrincipal(t.Context(), changed, "", event.Actor{}))
+	f.clock.Advance(2 * time.Hour)
+	n.Classes = contactGrant().Classes
+	again, replayed, err := f.service.Grant(t.Context(), officer, n)
+	require.NoError(t, err)
+	require.True(t, replayed)
+	require.Equal(t, all[0].ID, again.ID)
+	n.IdempotencyKey = "key-2"
+	_, _, err = f.service.Grant(t.Context(), officer, n)
+	require.Equal(t, "disclosure.until_invalid", fault.CodeOf(err))
 }
 
 func TestGrant_Refused(t *testing.T) {

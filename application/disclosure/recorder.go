@@ -5,6 +5,7 @@ import (
 	"encoding/hex"
 	"encoding/json"
 	"log/slog"
+	"sync"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/concurrency"
@@ -74,9 +75,11 @@ func (r *Recorder) RunOnce(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// Once for all tenants, since it blocks what is being stored.
+	settle := sync.OnceValues(func() (time.Time, error) { return r.Accesses.SettleAccesses(ctx) })
 	var failed error
 	for _, log := range logs {
-		if err := r.record(ctx, log); err != nil {
+		if err := r.record(ctx, log, settle); err != nil {
 			failed = err // the other tenants go on
 		}
 	}
@@ -93,7 +96,7 @@ const deletePage = 10_000
 
 // record does what is due in one tenant. A crash after the event and before the deletion is
 // made up for by the next run.
-func (r *Recorder) record(ctx context.Context, log ports.LegalEntity) error {
+func (r *Recorder) record(ctx context.Context, log ports.LegalEntity, settle func() (time.Time, error)) error {
 	oldest, err := r.Accesses.OldestAccess(ctx, log.Partition)
 	if err != nil || oldest.IsZero() {
 		return err
@@ -103,7 +106,7 @@ func (r *Recorder) record(ctx context.Context, log ports.LegalEntity) error {
 		return err
 	}
 	if r.Clock.Now().Truncate(time.Hour).After(before.To) {
-		if before, err = r.recordPeriod(ctx, log, before, version); err != nil {
+		if before, err = r.recordPeriod(ctx, log, before, version, settle); err != nil {
 			return err
 		}
 	}
@@ -138,8 +141,8 @@ func decodePeriod(e *event.Recorded) (p disclosure.Period, err error) {
 
 // recordPeriod appends the event of the period that ended since the last one. Without accesses
 // to record or to delete there is none.
-func (r *Recorder) recordPeriod(ctx context.Context, log ports.LegalEntity, last disclosure.Period, version event.Version) (disclosure.Period, error) {
-	settled, err := r.Accesses.SettleAccesses(ctx)
+func (r *Recorder) recordPeriod(ctx context.Context, log ports.LegalEntity, last disclosure.Period, version event.Version, settle func() (time.Time, error)) (disclosure.Period, error) {
+	settled, err := settle()
 	if err != nil {
 		return last, err
 	}

@@ -44,16 +44,10 @@ func (s *searches) Record(_ context.Context, _ ports.Principal, why disclosure.P
 	return s.refusal
 }
 
-// indexLog reads the logs of the fixture.
-type indexLog struct {
-	ports.EventReader
-	ports.HeadReader
-}
-
 // newIndex makes the index by which persons of the fixture are found.
 func (b *erasureFixture) newIndex(accesses *searches, change ...func(*blindindex.Config)) *blindindex.Index {
 	c := blindindex.Config{
-		Store: b.store.BlindIndex, Log: indexLog{b.store.Events, b.store.Events}, Entities: b.store.Directory, Types: administration.NewEventTypes(b.store.Registry),
+		Store: b.store.BlindIndex, Log: b.store.Events, Entities: b.store.Directory, Types: administration.NewEventTypes(b.store.Registry),
 		Opener: b.opener, Secrets: b.vault, Accesses: accesses, Cursors: query.NewCursorSealer([]byte("key")), Leases: b.store.Leases, Node: "node-1", Clock: b.clock,
 		Logger: slog.New(slog.DiscardHandler), Limits: blindindex.Limits{Interval: time.Millisecond, Renew: time.Second, Batch: 2, Bytes: 1 << 20},
 	}
@@ -209,7 +203,7 @@ func TestVerification_ForgetsIndexOfLateEvents(t *testing.T) {
 	b.runWorkerUntil(t, shredding.ErasureEvicted)
 	require.NoError(t, x.RunOnce(t.Context()))
 	b.runWorkerUntil(t, shredding.ErasureRebuilt)
-	at := testkit.Must(b.store.BlindIndex.BlindIndexPositions(t.Context()))[b.de.Partition]
+	at := testkit.Must(b.store.BlindIndex.BlindIndexPositions(t.Context(), []event.PartitionID{b.de.Partition}))[b.de.Partition]
 	_, err := b.store.BlindIndex.AdvanceBlindIndex(t.Context(), b.de.Partition, at, at.Sequence, []kinds.Entry{{Partition: b.de.Partition, Kind: kinds.Email, Subject: subject}})
 	require.NoError(t, err)
 	b.runNewWorker(t)
@@ -442,9 +436,9 @@ type staleStore struct {
 	moved func()
 }
 
-func (s staleStore) BlindIndexPositions(ctx context.Context) (map[event.PartitionID]ports.BlindIndexPosition, error) {
+func (s staleStore) BlindIndexPositions(ctx context.Context, partitions []event.PartitionID) (map[event.PartitionID]ports.BlindIndexPosition, error) {
 	defer s.moved()
-	return s.BlindIndex.BlindIndexPositions(ctx)
+	return s.BlindIndex.BlindIndexPositions(ctx, partitions)
 }
 
 func TestIndex_Race(t *testing.T) {

@@ -182,6 +182,10 @@ func (b faultyEntities) LegalEntities(ctx context.Context, tenantID string) ([]p
 	return injectAround(b.x, "legal entities", func() ([]ports.LegalEntity, error) { return b.entities.LegalEntities(ctx, tenantID) })
 }
 
+func (b faultyEntities) Partitions(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
+	return injectAround(b.x, "partitions", func() ([]ports.LegalEntity, error) { return b.entities.Partitions(ctx, tenantID) })
+}
+
 type faultyServices struct {
 	x         *faultInjector
 	opener    module.Opener

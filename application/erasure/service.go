@@ -351,12 +351,8 @@ func (s *Service) find(ctx context.Context, principal ports.Principal, id event.
 
 // directory knows the legal entities and the administrative log, which holds names of persons.
 func (c Config) directory(ctx context.Context, tenantID string) (directory, error) {
-	entities, err := c.LegalEntities.LegalEntities(ctx, tenantID)
-	if err != nil {
-		return directory{}, err
-	}
-	administrative, err := c.LegalEntities.AdministrativeLogs(ctx, tenantID)
-	return newDirectory(append(slices.Clip(entities), administrative...)), err
+	partitions, err := c.LegalEntities.Partitions(ctx, tenantID)
+	return newDirectory(partitions), err
 }
 
 func (s *Service) today() event.Date { return event.DateOf(s.config.now()) }

@@ -47,15 +47,10 @@ func (f *Feeds) entitiesOf(ctx context.Context, tenantID string, partitionCount 
 	if cached, ok := f.entities[tenantID]; ok && cached.partitionCount >= partitionCount {
 		return cached.list, nil
 	}
-	list, err := f.service.directory.LegalEntities(ctx, tenantID)
+	list, err := f.service.directory.Partitions(ctx, tenantID)
 	if err != nil {
 		return nil, err
 	}
-	administrative, err := f.service.directory.AdministrativeLogs(ctx, tenantID)
-	if err != nil {
-		return nil, err
-	}
-	list = append(slices.Clone(list), administrative...)
 	f.entities[tenantID] = cachedEntities{list: list, partitionCount: partitionCount}
 	return list, nil
 }

@@ -25,7 +25,7 @@ import (
 type Directory interface {
 	LegalEntity(ctx context.Context, tenantID, code string) (ports.LegalEntity, error)
 	LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error)
-	AdministrativeLogs(ctx context.Context, tenantID string) ([]ports.LegalEntity, error)
+	Partitions(ctx context.Context, tenantID string) ([]ports.LegalEntity, error)
 }
 
 // Log is the store's read side.

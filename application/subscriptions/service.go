@@ -162,8 +162,8 @@ func (s *Service) findManaged(ctx context.Context, c Caller, id string) (subscri
 	if err != nil {
 		return sub, err
 	}
-	owner, err := s.ownerEntitlements(ctx, c, &sub)
-	if err == nil && !c.sees(&sub, owner) {
+	visible, err := s.visible(ctx, c, sub)
+	if err == nil && len(visible) == 0 {
 		return subscription.Subscription{}, notFound()
 	}
 	return sub, err
@@ -173,10 +173,10 @@ func (s *Service) findManaged(ctx context.Context, c Caller, id string) (subscri
 // subscription.affects_others to an operator of only some of them.
 func (s *Service) findWhole(ctx context.Context, c Caller, id string) (subscription.Subscription, error) {
 	sub, err := s.findManaged(ctx, c, id)
-	if err != nil || sub.Owner == c.Principal.PersonID {
+	if err != nil || sub.Owner == c.Principal.PersonID || len(c.Principal.LegalEntities) == 0 {
 		return sub, err
 	}
-	owner, err := s.ownerEntitlements(ctx, c, &sub)
+	owner, err := s.entitlements(ctx, sub.TenantID, sub.Owner)
 	if err == nil && !sub.Within(c.Principal.LegalEntities, owner) {
 		return sub, fault.New(fault.Forbidden, "subscription.affects_others",
 			"this concerns the subscription in all its legal entities, also in those that are not yours; ask its owner or an operator of all of them. Resets and dead letters concern your legal entities only")
@@ -184,18 +184,15 @@ func (s *Service) findWhole(ctx context.Context, c Caller, id string) (subscript
 	return sub, err
 }
 
-// sees reports whether the caller may know that a subscription exists.
-func (c *Caller) sees(sub *subscription.Subscription, owner []string) bool {
-	return sub.Owner == c.Principal.PersonID || c.Operator && sub.VisibleTo(c.Principal.LegalEntities, owner)
+// visible returns those of subs that the caller may know of.
+func (s *Service) visible(ctx context.Context, c Caller, subs ...subscription.Subscription) ([]subscription.Subscription, error) {
+	reader := subscription.Reader{PersonID: c.Principal.PersonID, Operator: c.Operator, LegalEntities: c.Principal.LegalEntities}
+	return subscription.Visible(reader, subs, func(tenantID, personID string) ([]string, error) { return s.entitlements(ctx, tenantID, personID) })
 }
 
-// ownerEntitlements lists the legal entities that a subscription's owner is entitled to; none:
-// all. It reads them only where they matter: for operators of some legal entities.
-func (s *Service) ownerEntitlements(ctx context.Context, c Caller, sub *subscription.Subscription) ([]string, error) {
-	if !c.Operator || len(c.Principal.LegalEntities) == 0 || sub.Owner == c.Principal.PersonID {
-		return nil, nil
-	}
-	owner, err := s.config.Access.Owner(ctx, sub.TenantID, sub.Owner)
+// entitlements lists the legal entities that an owner is entitled to; none: all.
+func (s *Service) entitlements(ctx context.Context, tenantID, personID string) ([]string, error) {
+	owner, err := s.config.Access.Owner(ctx, tenantID, personID)
 	if fault.KindOf(err) == fault.NotFound {
 		return nil, nil
 	}
@@ -329,16 +326,7 @@ func (s *Service) List(ctx context.Context, c Caller) ([]subscription.Subscripti
 	if err != nil {
 		return nil, err
 	}
-	entitlements := map[string][]string{} // by owner
-	for i := range all {
-		sub := &all[i]
-		if _, known := entitlements[sub.Owner]; !known {
-			if entitlements[sub.Owner], err = s.ownerEntitlements(ctx, c, sub); err != nil {
-				return nil, err
-			}
-		}
-	}
-	return slices.DeleteFunc(all, func(sub subscription.Subscription) bool { return !c.sees(&sub, entitlements[sub.Owner]) }), nil
+	return s.visible(ctx, c, all...)
 }
 
 // Change replaces the settings, except the start. partition_by cannot change while messages

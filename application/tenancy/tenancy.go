@@ -184,11 +184,7 @@ func (s *Service) LegalEntity(ctx context.Context, tenantID, code string) (ports
 	if le, ok := s.cachedLegalEntity(tenantID, code); ok {
 		return le, nil
 	}
-	list := s.LegalEntities
-	if code == ports.AdministrativeCode {
-		list = s.AdministrativeLogs
-	}
-	if _, err := list(ctx, tenantID); err != nil {
+	if _, err := s.Partitions(ctx, tenantID); err != nil {
 		return ports.LegalEntity{}, err
 	}
 	if le, ok := s.cachedLegalEntity(tenantID, code); ok {
@@ -212,6 +208,11 @@ func (s *Service) LegalEntities(ctx context.Context, tenantID string) ([]ports.L
 // AdministrativeLogs lists a tenant's administrative log.
 func (s *Service) AdministrativeLogs(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
 	return s.list(s.entities.AdministrativeLogs(ctx, tenantID))
+}
+
+// Partitions lists a tenant's entities and its administrative log by code.
+func (s *Service) Partitions(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
+	return s.list(s.entities.Partitions(ctx, tenantID))
 }
 
 // list remembers what the directory has listed.

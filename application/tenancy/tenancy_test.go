@@ -48,12 +48,12 @@ func (d *directory) PrincipalByTokenHash(ctx context.Context, h event.Hash) (por
 	return d.Principals.PrincipalByTokenHash(ctx, h)
 }
 
-func (d *directory) LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
+func (d *directory) Partitions(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
 	d.lists.Add(1)
 	if d.broken.Load() {
 		return nil, errBroken
 	}
-	return d.Directory.LegalEntities(ctx, tenantID)
+	return d.Directory.Partitions(ctx, tenantID)
 }
 
 type tenancyFixture struct {

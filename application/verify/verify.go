@@ -115,15 +115,10 @@ func Run(ctx context.Context, store Store, tenantID string, codes []string, prog
 	for _, o := range options {
 		o(&r)
 	}
-	entities, err := store.LegalEntities(ctx, tenantID)
+	entities, err := store.Partitions(ctx, tenantID)
 	if err != nil {
 		return nil, err
 	}
-	administrative, err := store.AdministrativeLogs(ctx, tenantID)
-	if err != nil {
-		return nil, err
-	}
-	entities = append(entities, administrative...)
 	selected, err := choose(entities, codes, r.reference.hasHeadOf)
 	if err != nil {
 		return nil, err

@@ -245,6 +245,7 @@ func TestHosts(t *testing.T) {
 	defer h.mu.Unlock()
 	require.Equal(t, "webhook.host_not_allowed", h.refusals[0])
 	require.Empty(t, h.sent)
+	require.Empty(t, h.encoding, "nothing is opened that is not sent")
 
 	for i := range 200 {
 		if err = s.AllowHost(t.Context(), owner, fmt.Sprintf("h%d.example.org", i), ""); err != nil {

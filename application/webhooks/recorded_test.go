@@ -98,6 +98,7 @@ func TestEditedEndpoint(t *testing.T) {
 			stop()
 			require.Equal(t, "webhook.endpoint_unrecorded", h.refusals[0])
 			require.Empty(t, h.sent)
+			require.Empty(t, h.encoding, "nothing is opened that is not sent")
 			tested, err := s.Test(t.Context(), owner, "orders")
 			require.NoError(t, err)
 			require.Equal(t, "webhook.endpoint_unrecorded", tested.Code)

@@ -166,6 +166,9 @@ func (r *runner) attempt(ctx context.Context, owner ports.Principal, m Message, 
 	if err == nil && !e.DisabledAt.IsZero() {
 		err = fault.New(fault.FailedPrecondition, codeDisabled, "the endpoint is disabled; set it again")
 	}
+	if err == nil {
+		err = r.d.mayReceive(ctx, &e)
+	}
 	reason := ""
 	if err == nil && e.PersonalReason != "" {
 		switch err = r.d.config.MayDisclose(ctx, owner); {

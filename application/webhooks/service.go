@@ -250,9 +250,13 @@ func unrecorded() error {
 		"the stored endpoint is not as it was recorded, so nothing is sent to it: a change was cut off, or its row was edited; set it again, and have `backbone verify` run")
 }
 
-// checkRecorded refuses an endpoint that the administrative log does not support. Fault
-// webhook.endpoint_unrecorded.
-func (s *Service) checkRecorded(ctx context.Context, e *ports.WebhookEndpoint) error {
+// mayReceive refuses an endpoint whose host is not allowed any more, or which the administrative
+// log does not support. It comes before personal values are opened, which would record a
+// disclosure that never left. Faults webhook.host_not_allowed, webhook.endpoint_unrecorded.
+func (s *Service) mayReceive(ctx context.Context, e *ports.WebhookEndpoint) error {
+	if err := s.checkHost(ctx, e.TenantID, e.URL); err != nil {
+		return err
+	}
 	record, err := s.config.Decisions.Endpoint(ctx, e.TenantID, e.Subscription)
 	if err == nil && e.Digest() != record.Digest {
 		err = unrecorded()
@@ -307,7 +311,10 @@ func (s *Service) Test(ctx context.Context, p ports.Principal, id string) (TestR
 	now := s.config.Clock.Now()
 	text := fmt.Appendf(nil, `{"subscription":%q}`, id)
 	began := time.Now()
-	answer, err := s.send(ctx, &e.WebhookEndpoint, "test_"+s.config.IDs.NewID(now).String(), body("backbone.webhook.test", now, text), s.config.Timeout)
+	var answer ports.WebhookAnswer
+	if err = s.mayReceive(ctx, &e.WebhookEndpoint); err == nil {
+		answer, err = s.send(ctx, &e.WebhookEndpoint, "test_"+s.config.IDs.NewID(now).String(), body("backbone.webhook.test", now, text), s.config.Timeout)
+	}
 	if err := ctx.Err(); err != nil {
 		return TestResult{}, err
 	}
@@ -318,14 +325,9 @@ func (s *Service) Test(ctx context.Context, p ports.Principal, id string) (TestR
 	return out, nil
 }
 
-// send signs a message with every secret that is valid now, and sends it.
+// send signs a message with every secret that is valid now, and sends it. The caller has asked
+// mayReceive.
 func (s *Service) send(ctx context.Context, e *ports.WebhookEndpoint, id string, text []byte, timeout time.Duration) (ports.WebhookAnswer, error) {
-	if err := s.checkHost(ctx, e.TenantID, e.URL); err != nil { // it may have been removed since
-		return ports.WebhookAnswer{}, err
-	}
-	if err := s.checkRecorded(ctx, e); err != nil {
-		return ports.WebhookAnswer{}, err
-	}
 	now := s.config.Clock.Now()
 	numbers := []int{e.SecretNumber}
 	if e.SecretNumber > 1 && now.Before(e.PreviousUntil) {

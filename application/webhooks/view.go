@@ -19,16 +19,16 @@ type Caller struct {
 	Operator bool // may read endpoints of other persons in the legal entities of Principal
 }
 
-// sees reports whether the caller may know that a subscription exists.
-func (s *Service) sees(ctx context.Context, c Caller, sub *subscription.Subscription) (bool, error) {
-	if sub.Owner == c.PersonID || !c.Operator || len(c.LegalEntities) == 0 {
-		return sub.Owner == c.PersonID || c.Operator, nil
-	}
-	owner, err := s.config.Principals.PrincipalByPerson(ctx, sub.TenantID, sub.Owner)
-	if err != nil && fault.KindOf(err) != fault.NotFound {
-		return false, err
-	}
-	return sub.VisibleTo(c.LegalEntities, owner.LegalEntities), nil
+// visible returns those of subs that the caller may know of.
+func (s *Service) visible(ctx context.Context, c Caller, subs ...subscription.Subscription) ([]subscription.Subscription, error) {
+	reader := subscription.Reader{PersonID: c.PersonID, Operator: c.Operator, LegalEntities: c.LegalEntities}
+	return subscription.Visible(reader, subs, func(tenantID, personID string) ([]string, error) {
+		owner, err := s.config.Principals.PrincipalByPerson(ctx, tenantID, personID)
+		if fault.KindOf(err) == fault.NotFound {
+			return nil, nil
+		}
+		return owner.LegalEntities, err
+	})
 }
 
 // visibleURL returns the part of an endpoint's address that the caller may see. A query such as
@@ -46,11 +46,11 @@ func (s *Service) findVisible(ctx context.Context, c Caller, id string) (subscri
 	if err != nil {
 		return sub, err
 	}
-	visible, err := s.sees(ctx, c, &sub)
+	visible, err := s.visible(ctx, c, sub)
 	if err != nil {
 		return sub, err
 	}
-	if !visible {
+	if len(visible) == 0 {
 		return sub, fault.New(fault.NotFound, "subscription.not_found", "there is no such subscription that you may see; GET /api/subscriptions lists them")
 	}
 	if sub.SubscriberType != subscription.Webhook {
@@ -84,6 +84,9 @@ func (s *Service) List(ctx context.Context, c Caller) ([]ListedEndpoint, error) 
 		return out, err
 	}
 	subs, err := s.config.Subscriptions.Subscriptions(ctx, c.TenantID)
+	if err == nil {
+		subs, err = s.visible(ctx, c, subs...)
+	}
 	if err != nil {
 		return nil, err
 	}
@@ -94,11 +97,6 @@ func (s *Service) List(ctx context.Context, c Caller) ([]ListedEndpoint, error) 
 	for _, e := range all {
 		i := slices.IndexFunc(subs, func(sub subscription.Subscription) bool { return sub.UID == e.Subscription })
 		if i < 0 || e.DisabledCode == codeDeleted {
-			continue
-		}
-		if visible, err := s.sees(ctx, c, &subs[i]); err != nil {
-			return nil, err
-		} else if !visible {
 			continue
 		}
 		l := ListedEndpoint{Endpoint: Endpoint{WebhookEndpoint: e}, Subscription: subs[i]}

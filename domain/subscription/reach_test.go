@@ -1,6 +1,7 @@
 package subscription_test
 
 import (
+	"errors"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -32,4 +33,33 @@ func TestReach(t *testing.T) {
 		require.Equal(t, c.visible, s.VisibleTo(c.caller, c.owner), "%+v", c)
 		require.Equal(t, c.within, s.Within(c.caller, c.owner), "%+v", c)
 	}
+}
+
+// TestVisible asks for the legal entities of each owner once, and only for operators of some.
+func TestVisible(t *testing.T) {
+	t.Parallel()
+	subs := []subscription.Subscription{{ID: "own", Owner: "p-1"}, {ID: "a", Owner: "p-2"}, {ID: "b", Owner: "p-2"}, {ID: "c", Owner: "p-3"}}
+	for name, c := range map[string]struct {
+		reader  subscription.Reader
+		visible []string
+		asked   []string
+	}{
+		"owner":                      {subscription.Reader{PersonID: "p-1"}, []string{"own"}, nil},
+		"operator of all":            {subscription.Reader{PersonID: "p-1", Operator: true}, []string{"own", "a", "b", "c"}, nil},
+		"operator of legal entities": {subscription.Reader{PersonID: "p-1", Operator: true, LegalEntities: []string{"USMF"}}, []string{"own", "a", "b"}, []string{"p-2", "p-3"}},
+	} {
+		var ids, asked []string
+		found, err := subscription.Visible(c.reader, subs, func(_, personID string) ([]string, error) {
+			asked = append(asked, personID)
+			return map[string][]string{"p-2": {"USMF"}, "p-3": {"DEMF"}}[personID], nil
+		})
+		require.NoError(t, err, name)
+		for _, s := range found {
+			ids = append(ids, s.ID)
+		}
+		require.Equal(t, c.visible, ids, name)
+		require.Equal(t, c.asked, asked, name)
+	}
+	_, err := subscription.Visible(subscription.Reader{Operator: true, LegalEntities: []string{"USMF"}}, subs, func(string, string) ([]string, error) { return nil, errors.New("unavailable") })
+	require.Error(t, err)
 }

@@ -224,9 +224,9 @@ func (s legalEntityStub) LegalEntities(ctx context.Context, tenantID string) ([]
 	return s.store.Directory.LegalEntities(ctx, tenantID)
 }
 
-// AdministrativeLogs implements query.Directory.
-func (legalEntityStub) AdministrativeLogs(context.Context, string) ([]ports.LegalEntity, error) {
-	return nil, nil
+// Partitions implements query.Directory.
+func (s legalEntityStub) Partitions(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
+	return s.LegalEntities(ctx, tenantID)
 }
 
 // LegalEntity implements query.Directory.

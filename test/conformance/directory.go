@@ -126,6 +126,11 @@ func administrativeLog(t *testing.T, s *suite) {
 		require.Equal(t, tenant, logs[i].TenantID)
 		require.Equal(t, ports.AdministrativeCode, logs[i].Code)
 	}
+	le, err := s.store.CreateLegalEntity(ctx, s.legalEntity(tenant, "USMF"))
+	require.NoError(t, err)
+	both, err := s.store.Partitions(ctx, tenant)
+	require.NoError(t, err)
+	require.Equal(t, []ports.LegalEntity{le, log}, both)
 }
 
 func partitionNumber(t *testing.T, s *suite) {

@@ -29,8 +29,8 @@ func New(db *pg.Database) *Store { return &Store{db: db, queries: blindindexdb.N
 var _ ports.BlindIndex = (*Store)(nil)
 
 // BlindIndexPositions implements ports.BlindIndex.
-func (s *Store) BlindIndexPositions(ctx context.Context) (map[event.PartitionID]ports.BlindIndexPosition, error) {
-	rows, err := s.queries.ListBlindIndexPositions(ctx, s.db.Reads)
+func (s *Store) BlindIndexPositions(ctx context.Context, partitions []event.PartitionID) (map[event.PartitionID]ports.BlindIndexPosition, error) {
+	rows, err := s.queries.ListBlindIndexPositions(ctx, s.db.Reads, pg.Partitions(partitions))
 	if err != nil {
 		return nil, pg.Translate(ctx, err)
 	}

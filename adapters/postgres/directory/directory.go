@@ -100,18 +100,18 @@ func (s *Store) Bootstrap(ctx context.Context, i ports.Installation) error {
 
 // LegalEntities implements ports.LegalEntities.
 func (s *Store) LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
-	all, err := s.partitions(ctx, tenantID)
+	all, err := s.Partitions(ctx, tenantID)
 	return slices.DeleteFunc(all, ports.LegalEntity.IsAdministrative), err
 }
 
 // AdministrativeLogs implements ports.LegalEntities.
 func (s *Store) AdministrativeLogs(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
-	all, err := s.partitions(ctx, tenantID)
+	all, err := s.Partitions(ctx, tenantID)
 	return slices.DeleteFunc(all, func(le ports.LegalEntity) bool { return !le.IsAdministrative() }), err
 }
 
-// partitions lists legal entities and administrative logs by tenant and code.
-func (s *Store) partitions(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
+// Partitions implements ports.LegalEntities.
+func (s *Store) Partitions(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
 	rows, err := s.queries.ListLegalEntities(ctx, s.db.Reads, tenantID)
 	return pg.MapRows(ctx, rows, err, func(r *directorydb.ListLegalEntitiesRow) ports.LegalEntity {
 		return ports.LegalEntity{

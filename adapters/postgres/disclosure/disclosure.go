@@ -55,10 +55,23 @@ func (s *Store) SearchAccesses(ctx context.Context, q ports.AccessQuery) ([]disc
 	if q.BeforeAt.IsZero() {
 		q.BeforeAt = endOfTime
 	}
-	rows, err := s.queries.SearchAccesses(ctx, s.db.Reads, &disclosuredb.SearchAccessesParams{
-		PartitionID: int32(q.Log), PersonID: q.PersonID, SubjectID: string(q.Subject), Class: string(q.Class), Kind: string(q.Kind), FromAt: q.From, ToAt: q.To,
-		BeforeAt: q.BeforeAt, BeforeID: pg.UUID(q.BeforeID), PageSize: pg.PageSize(q.Limit),
-	})
+	p, before, page := int32(q.Log), pg.UUID(q.BeforeID), pg.PageSize(q.Limit)
+	var rows []disclosuredb.BackboneAccessLog
+	var err error
+	switch class, kind := string(q.Class), string(q.Kind); {
+	case q.Subject != "":
+		rows, err = s.queries.SearchAccessesOfSubject(ctx, s.db.Reads, &disclosuredb.SearchAccessesOfSubjectParams{
+			PartitionID: p, SubjectID: string(q.Subject), PersonID: q.PersonID, Class: class, Kind: kind, FromAt: q.From, ToAt: q.To, BeforeAt: q.BeforeAt, BeforeID: before, PageSize: page,
+		})
+	case q.PersonID != "":
+		rows, err = s.queries.SearchAccessesOfPerson(ctx, s.db.Reads, &disclosuredb.SearchAccessesOfPersonParams{
+			PartitionID: p, PersonID: q.PersonID, Class: class, Kind: kind, FromAt: q.From, ToAt: q.To, BeforeAt: q.BeforeAt, BeforeID: before, PageSize: page,
+		})
+	default:
+		rows, err = s.queries.SearchAccesses(ctx, s.db.Reads, &disclosuredb.SearchAccessesParams{
+			PartitionID: p, Class: class, Kind: kind, FromAt: q.From, ToAt: q.To, BeforeAt: q.BeforeAt, BeforeID: before, PageSize: page,
+		})
+	}
 	return pg.MapRows(ctx, rows, err, access)
 }
 

@@ -56,16 +56,12 @@ func (s *Store) IdempotencyOutcome(ctx context.Context, p event.PartitionID, key
 // DeleteExpiredIdempotencyKeys makes room; an expired key is free already. It
 // goes partition by partition and returns how many rows it deleted, also on an error.
 func (s *Store) DeleteExpiredIdempotencyKeys(ctx context.Context, now time.Time) (int64, error) {
-	entities, err := s.directory.LegalEntities(ctx, "")
-	if err != nil {
-		return 0, err
-	}
-	logs, err := s.directory.AdministrativeLogs(ctx, "")
+	partitions, err := s.directory.Partitions(ctx, "")
 	if err != nil {
 		return 0, err
 	}
 	var deleted int64
-	for _, le := range append(entities, logs...) {
+	for _, le := range partitions {
 		n, err := s.queries.DeleteExpiredIdempotencyKeys(ctx, s.db.Reads, &intentsdb.DeleteExpiredIdempotencyKeysParams{PartitionID: int32(le.Partition), Now: now})
 		if err != nil {
 			return deleted, pg.Translate(ctx, err)

@@ -3,6 +3,7 @@ package appender
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -32,7 +33,13 @@ func (s *Engine) Append(ctx context.Context, r ports.AppendRequest) (result port
 		return ports.AppendResult{}, f
 	}
 	started := time.Now()
-	defer func() { s.metrics.ObserveAppend(time.Since(started), len(r.Events), fault.CodeOf(err)) }()
+	defer func() {
+		code := fault.CodeOf(err)
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			code = codeOutcomeUnknown // the caller left, so it has no answer
+		}
+		s.metrics.ObserveAppend(time.Since(started), len(r.Events), code)
+	}()
 	w := &queuedRequest{request: &r, queuedAt: started, answer: make(chan answer, 1)}
 	for i := range r.Events {
 		w.bytes += r.Events[i].Size()

@@ -446,6 +446,6 @@ func TestAppend_EndedContextIsObserved(t *testing.T) {
 	require.ErrorIs(t, (<-waiting).err, context.Canceled)
 	leaveRunning()
 	require.Equal(t, "append.outcome_unknown", fault.CodeOf((<-running).err))
-	require.Equal(t, []string{"internal", "append.outcome_unknown"}, pgtest.Observer(s).Codes())
+	require.Equal(t, []string{"append.outcome_unknown", "append.outcome_unknown"}, pgtest.Observer(s).Codes())
 	resume()
 }

@@ -16,8 +16,8 @@ import (
 // commit. On a new connection it takes the group's head locks, which the server holds for
 // the lost session until that session's transaction has ended. Then it looks for one row of
 // the group: all rows of the group are there or none. It returns committed, rolledBack with
-// errCommitNotFound, or, after resolveTries failures, outcomeUnknown. After a failover it asks the new primary: a commit that the failover lost
-// counts as rolled back, and the group runs again.
+// errCommitNotFound, or, after resolveTries failures, outcomeUnknown. After a failover it asks the
+// new primary: a commit that the failover lost counts as rolled back, and the group runs again.
 func (g *group) resolveOutcome(ws []*queuedRequest) (transactionOutcome, error) {
 	var err error
 	for try := range resolveTries {

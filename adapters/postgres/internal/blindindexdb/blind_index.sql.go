@@ -46,24 +46,34 @@ func (q *Queries) DeleteBlindIndex(ctx context.Context, db DBTX, partitionID int
 }
 
 const FindSubjects = `-- name: FindSubjects :many
-WITH found AS (
-    SELECT b.subject_id
-    FROM backbone.blind_index b
-    WHERE b.partition_id = ANY ($1::int[]) AND b.kind = $2 AND b.hash = ANY ($3::bytea[]) AND b.subject_id > $4::text
-    GROUP BY b.subject_id
-    HAVING count(DISTINCT b.hash) = cardinality($3::bytea[])
-    ORDER BY b.subject_id
+WITH ranges AS (
+    SELECT l.partition_id, h.hash
+    FROM (SELECT unnest($2::int[]) AS partition_id) l CROSS JOIN (SELECT unnest($3::bytea[]) AS hash) h
+), found AS (
+    SELECT x.subject_id
+    FROM ranges r
+    CROSS JOIN LATERAL (
+        SELECT b.subject_id FROM backbone.blind_index b
+        WHERE b.partition_id = r.partition_id AND b.kind = $1 AND b.hash = r.hash AND b.subject_id > $4::text
+        OFFSET 0
+    ) x
+    GROUP BY x.subject_id
+    HAVING count(DISTINCT r.hash) = cardinality($3::bytea[])
+    ORDER BY x.subject_id
     LIMIT $5::int)
-SELECT DISTINCT b.subject_id, b.partition_id, b.event_type, b.path, b.class
-FROM found f
-JOIN backbone.blind_index b ON b.subject_id = f.subject_id
-WHERE b.partition_id = ANY ($1::int[]) AND b.kind = $2 AND b.hash = ANY ($3::bytea[])
-ORDER BY b.subject_id, b.partition_id, b.event_type, b.path, b.class
+SELECT DISTINCT x.subject_id, x.partition_id, x.event_type, x.path, x.class
+FROM found f CROSS JOIN ranges r
+CROSS JOIN LATERAL (
+    SELECT b.subject_id, b.partition_id, b.event_type, b.path, b.class FROM backbone.blind_index b
+    WHERE b.partition_id = r.partition_id AND b.kind = $1 AND b.hash = r.hash AND b.subject_id = f.subject_id
+    OFFSET 0
+) x
+ORDER BY x.subject_id, x.partition_id, x.event_type, x.path, x.class
 `
 
 type FindSubjectsParams struct {
-	PartitionIds []int32
 	Kind         int16
+	PartitionIds []int32
 	Hashes       [][]byte
 	After        string
 	PageSize     int32
@@ -77,10 +87,12 @@ type FindSubjectsRow struct {
 	Class       string
 }
 
+// Each log and hash is one range of the primary key. OFFSET 0 keeps the planner from reading a
+// whole kind, and filtering it, before statistics exist.
 func (q *Queries) FindSubjects(ctx context.Context, db DBTX, arg *FindSubjectsParams) ([]FindSubjectsRow, error) {
 	rows, err := db.Query(ctx, FindSubjects,
-		arg.PartitionIds,
 		arg.Kind,
+		arg.PartitionIds,
 		arg.Hashes,
 		arg.After,
 		arg.PageSize,
@@ -178,12 +190,12 @@ func (q *Queries) InsertBlindIndexPosition(ctx context.Context, db DBTX, arg *In
 
 const ListBlindIndexPositions = `-- name: ListBlindIndexPositions :many
 
-SELECT p.sequence, p.revision, p.partition_id, p.key FROM backbone.blind_index_positions p
+SELECT p.sequence, p.revision, p.partition_id, p.key FROM backbone.blind_index_positions p WHERE p.partition_id = ANY ($1::int[])
 `
 
 // The index by which persons are found.
-func (q *Queries) ListBlindIndexPositions(ctx context.Context, db DBTX) ([]BackboneBlindIndexPosition, error) {
-	rows, err := db.Query(ctx, ListBlindIndexPositions)
+func (q *Queries) ListBlindIndexPositions(ctx context.Context, db DBTX, partitionIds []int32) ([]BackboneBlindIndexPosition, error) {
+	rows, err := db.Query(ctx, ListBlindIndexPositions, partitionIds)
 	if err != nil {
 		return nil, err
 	}

@@ -146,20 +146,16 @@ const SearchAccesses = `-- name: SearchAccesses :many
 SELECT a.at, a.partition_id, a.value_count, a.id, a.person_id, a.principal_id, a.kind, a.operation, a.legal_entity, a.subject_id, a.class, a.reason, a.request_id, a.grant_id
 FROM backbone.access_log a
 WHERE a.partition_id = $1
-  AND ($2::text = '' OR a.person_id = $2)
-  AND ($3::text = '' OR a.subject_id = $3)
-  AND ($4::text = '' OR a.class = $4)
-  AND ($5::text = '' OR a.kind = $5)
-  AND a.at >= $6 AND a.at < $7
-  AND (a.at, a.id) < ($8::timestamptz, $9::uuid)
+  AND ($2::text = '' OR a.class = $2)
+  AND ($3::text = '' OR a.kind = $3)
+  AND a.at >= $4 AND a.at < $5
+  AND (a.at, a.id) < ($6::timestamptz, $7::uuid)
 ORDER BY a.at DESC, a.id DESC
-LIMIT $10::int
+LIMIT $8::int
 `
 
 type SearchAccessesParams struct {
 	PartitionID int32
-	PersonID    string
-	SubjectID   string
 	Class       string
 	Kind        string
 	FromAt      time.Time
@@ -172,8 +168,150 @@ type SearchAccessesParams struct {
 func (q *Queries) SearchAccesses(ctx context.Context, db DBTX, arg *SearchAccessesParams) ([]BackboneAccessLog, error) {
 	rows, err := db.Query(ctx, SearchAccesses,
 		arg.PartitionID,
+		arg.Class,
+		arg.Kind,
+		arg.FromAt,
+		arg.ToAt,
+		arg.BeforeAt,
+		arg.BeforeID,
+		arg.PageSize,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []BackboneAccessLog
+	for rows.Next() {
+		var i BackboneAccessLog
+		if err := rows.Scan(
+			&i.At,
+			&i.PartitionID,
+			&i.ValueCount,
+			&i.ID,
+			&i.PersonID,
+			&i.PrincipalID,
+			&i.Kind,
+			&i.Operation,
+			&i.LegalEntity,
+			&i.SubjectID,
+			&i.Class,
+			&i.Reason,
+			&i.RequestID,
+			&i.GrantID,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const SearchAccessesOfPerson = `-- name: SearchAccessesOfPerson :many
+SELECT a.at, a.partition_id, a.value_count, a.id, a.person_id, a.principal_id, a.kind, a.operation, a.legal_entity, a.subject_id, a.class, a.reason, a.request_id, a.grant_id
+FROM backbone.access_log a
+WHERE a.partition_id = $1
+  AND a.person_id = $2
+  AND ($3::text = '' OR a.class = $3)
+  AND ($4::text = '' OR a.kind = $4)
+  AND a.at >= $5 AND a.at < $6
+  AND (a.at, a.id) < ($7::timestamptz, $8::uuid)
+ORDER BY a.at DESC, a.id DESC
+LIMIT $9::int
+`
+
+type SearchAccessesOfPersonParams struct {
+	PartitionID int32
+	PersonID    string
+	Class       string
+	Kind        string
+	FromAt      time.Time
+	ToAt        time.Time
+	BeforeAt    time.Time
+	BeforeID    pgtype.UUID
+	PageSize    int32
+}
+
+func (q *Queries) SearchAccessesOfPerson(ctx context.Context, db DBTX, arg *SearchAccessesOfPersonParams) ([]BackboneAccessLog, error) {
+	rows, err := db.Query(ctx, SearchAccessesOfPerson,
+		arg.PartitionID,
 		arg.PersonID,
+		arg.Class,
+		arg.Kind,
+		arg.FromAt,
+		arg.ToAt,
+		arg.BeforeAt,
+		arg.BeforeID,
+		arg.PageSize,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []BackboneAccessLog
+	for rows.Next() {
+		var i BackboneAccessLog
+		if err := rows.Scan(
+			&i.At,
+			&i.PartitionID,
+			&i.ValueCount,
+			&i.ID,
+			&i.PersonID,
+			&i.PrincipalID,
+			&i.Kind,
+			&i.Operation,
+			&i.LegalEntity,
+			&i.SubjectID,
+			&i.Class,
+			&i.Reason,
+			&i.RequestID,
+			&i.GrantID,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const SearchAccessesOfSubject = `-- name: SearchAccessesOfSubject :many
+SELECT a.at, a.partition_id, a.value_count, a.id, a.person_id, a.principal_id, a.kind, a.operation, a.legal_entity, a.subject_id, a.class, a.reason, a.request_id, a.grant_id
+FROM backbone.access_log a
+WHERE a.partition_id = $1
+  AND a.subject_id = $2 AND a.subject_id <> ''
+  AND ($3::text = '' OR a.person_id = $3)
+  AND ($4::text = '' OR a.class = $4)
+  AND ($5::text = '' OR a.kind = $5)
+  AND a.at >= $6 AND a.at < $7
+  AND (a.at, a.id) < ($8::timestamptz, $9::uuid)
+ORDER BY a.at DESC, a.id DESC
+LIMIT $10::int
+`
+
+type SearchAccessesOfSubjectParams struct {
+	PartitionID int32
+	SubjectID   string
+	PersonID    string
+	Class       string
+	Kind        string
+	FromAt      time.Time
+	ToAt        time.Time
+	BeforeAt    time.Time
+	BeforeID    pgtype.UUID
+	PageSize    int32
+}
+
+// Plans are generic, so only the second condition lets the planner use the partial index.
+func (q *Queries) SearchAccessesOfSubject(ctx context.Context, db DBTX, arg *SearchAccessesOfSubjectParams) ([]BackboneAccessLog, error) {
+	rows, err := db.Query(ctx, SearchAccessesOfSubject,
+		arg.PartitionID,
 		arg.SubjectID,
+		arg.PersonID,
 		arg.Class,
 		arg.Kind,
 		arg.FromAt,

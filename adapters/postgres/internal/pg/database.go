@@ -100,7 +100,8 @@ func (l Limits) KeyStoreTimeout() time.Duration { return l.IdleTimeout / 2 }
 // must not block.
 type AppendMetrics interface {
 	// ObserveAppend reports one request: from queueing to its answer or to the end of its
-	// context, how many events it carried, and the fault code ("" is success).
+	// context, how many events it carried, and the fault code: "" is success, and
+	// append.outcome_unknown a caller that left before its answer.
 	ObserveAppend(latency time.Duration, events int, code string)
 	// ObserveGroup reports one transaction: how many requests and events shared it
 	// and how long it took.

@@ -1,7 +1,7 @@
 -- The index by which persons are found.
 
 -- name: ListBlindIndexPositions :many
-SELECT p.* FROM backbone.blind_index_positions p;
+SELECT p.* FROM backbone.blind_index_positions p WHERE p.partition_id = ANY (@partition_ids::int[]);
 
 -- name: InsertBlindIndexPosition :execrows
 INSERT INTO backbone.blind_index_positions (partition_id, sequence, revision, key)
@@ -38,19 +38,31 @@ SELECT count(*) FROM backbone.blind_index b
 WHERE b.partition_id = @partition_id AND b.subject_id = @subject_id AND b.key_class = ANY (@key_classes::smallint[]);
 
 -- name: FindSubjects :many
-WITH found AS (
-    SELECT b.subject_id
-    FROM backbone.blind_index b
-    WHERE b.partition_id = ANY (@partition_ids::int[]) AND b.kind = @kind AND b.hash = ANY (@hashes::bytea[]) AND b.subject_id > @after::text
-    GROUP BY b.subject_id
-    HAVING count(DISTINCT b.hash) = cardinality(@hashes::bytea[])
-    ORDER BY b.subject_id
+-- Each log and hash is one range of the primary key. OFFSET 0 keeps the planner from reading a
+-- whole kind, and filtering it, before statistics exist.
+WITH ranges AS (
+    SELECT l.partition_id, h.hash
+    FROM (SELECT unnest(@partition_ids::int[]) AS partition_id) l CROSS JOIN (SELECT unnest(@hashes::bytea[]) AS hash) h
+), found AS (
+    SELECT x.subject_id
+    FROM ranges r
+    CROSS JOIN LATERAL (
+        SELECT b.subject_id FROM backbone.blind_index b
+        WHERE b.partition_id = r.partition_id AND b.kind = @kind AND b.hash = r.hash AND b.subject_id > @after::text
+        OFFSET 0
+    ) x
+    GROUP BY x.subject_id
+    HAVING count(DISTINCT r.hash) = cardinality(@hashes::bytea[])
+    ORDER BY x.subject_id
     LIMIT @page_size::int)
-SELECT DISTINCT b.subject_id, b.partition_id, b.event_type, b.path, b.class
-FROM found f
-JOIN backbone.blind_index b ON b.subject_id = f.subject_id
-WHERE b.partition_id = ANY (@partition_ids::int[]) AND b.kind = @kind AND b.hash = ANY (@hashes::bytea[])
-ORDER BY b.subject_id, b.partition_id, b.event_type, b.path, b.class;
+SELECT DISTINCT x.subject_id, x.partition_id, x.event_type, x.path, x.class
+FROM found f CROSS JOIN ranges r
+CROSS JOIN LATERAL (
+    SELECT b.subject_id, b.partition_id, b.event_type, b.path, b.class FROM backbone.blind_index b
+    WHERE b.partition_id = r.partition_id AND b.kind = @kind AND b.hash = r.hash AND b.subject_id = f.subject_id
+    OFFSET 0
+) x
+ORDER BY x.subject_id, x.partition_id, x.event_type, x.path, x.class;
 
 -- name: ClearBlindIndex :exec
 DELETE FROM backbone.blind_index;

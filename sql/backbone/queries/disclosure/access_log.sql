@@ -9,8 +9,32 @@ SELECT @partition_id::int, unnest(@ids::uuid[]), unnest(@person_ids::text[]), un
 SELECT a.*
 FROM backbone.access_log a
 WHERE a.partition_id = @partition_id
+  AND (@class::text = '' OR a.class = @class)
+  AND (@kind::text = '' OR a.kind = @kind)
+  AND a.at >= @from_at AND a.at < @to_at
+  AND (a.at, a.id) < (@before_at::timestamptz, @before_id::uuid)
+ORDER BY a.at DESC, a.id DESC
+LIMIT @page_size::int;
+
+-- name: SearchAccessesOfPerson :many
+SELECT a.*
+FROM backbone.access_log a
+WHERE a.partition_id = @partition_id
+  AND a.person_id = @person_id
+  AND (@class::text = '' OR a.class = @class)
+  AND (@kind::text = '' OR a.kind = @kind)
+  AND a.at >= @from_at AND a.at < @to_at
+  AND (a.at, a.id) < (@before_at::timestamptz, @before_id::uuid)
+ORDER BY a.at DESC, a.id DESC
+LIMIT @page_size::int;
+
+-- name: SearchAccessesOfSubject :many
+-- Plans are generic, so only the second condition lets the planner use the partial index.
+SELECT a.*
+FROM backbone.access_log a
+WHERE a.partition_id = @partition_id
+  AND a.subject_id = @subject_id AND a.subject_id <> ''
   AND (@person_id::text = '' OR a.person_id = @person_id)
-  AND (@subject_id::text = '' OR a.subject_id = @subject_id)
   AND (@class::text = '' OR a.class = @class)
   AND (@kind::text = '' OR a.kind = @kind)
   AND a.at >= @from_at AND a.at < @to_at

@@ -232,10 +232,20 @@ LIMIT 100;
 
 -- name: ListInstalledPolicies :many
 -- The policies that each tenant's log recorded last.
-SELECT DISTINCT ON (e.tenant_id) e.tenant_id, coalesce(p.payload #>> '{data,sha256}', '')::text AS sha256,
+SELECT l.tenant_id, coalesce(p.payload #>> '{data,sha256}', '')::text AS sha256,
        coalesce(p.payload #>> '{data,release}', '')::text AS release, e.recorded_at
-FROM backbone.events e
-JOIN backbone.event_payloads p ON p.partition_id = e.partition_id AND p.sequence = e.sequence
-WHERE e.type = 'backbone.policy.installed'
-ORDER BY e.tenant_id, e.sequence DESC
+FROM backbone.legal_entities l
+CROSS JOIN LATERAL (
+    SELECT x.sequence, x.recorded_at FROM backbone.events x
+    WHERE x.partition_id = l.partition_id AND x.type = 'backbone.policy.installed'
+    ORDER BY x.sequence DESC
+    LIMIT 1
+) e
+CROSS JOIN LATERAL (
+    SELECT y.payload FROM backbone.event_payloads y
+    WHERE y.partition_id = l.partition_id AND y.sequence = e.sequence
+    LIMIT 1
+) p
+WHERE l.code = '_ADMIN'
+ORDER BY l.tenant_id
 LIMIT 1000;
