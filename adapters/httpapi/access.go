@@ -105,9 +105,10 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 }
 
 // sightOfCaller finds what the service that calls sees of the log: once for a request, or at each
-// read of one that lasts (routesWithoutDeadline), during which event types may be registered and the service
-// be enrolled for other modules. What reads needs the registry as it is now, because it would
-// leave out events of a type that is unknown here; an append looks up the types that it names.
+// read of one that lasts (routesWithoutDeadline), during which event types may be registered and
+// the service be enrolled for other modules. What reads needs the registry as it is now, because
+// it would leave out events of a type that is unknown here. An append looks up the types that it
+// names, and refreshes the registry before it refuses a stream.
 func (s *Server) sightOfCaller(op operation, once bool) func(context.Context) (module.Sight, error) {
 	var found *module.Sight
 	return func(ctx context.Context) (module.Sight, error) {
@@ -121,7 +122,7 @@ func (s *Server) sightOfCaller(op operation, once bool) func(context.Context) (m
 			}
 		}
 		sight := s.config.Access.Sight(p)
-		if once {
+		if once && op.action != actionAppend {
 			found = &sight
 		}
 		return sight, nil

@@ -90,6 +90,8 @@ func (s *Server) appendBatch(ctx context.Context, r *request, batch *api.AppendR
 // claimTries bounds how often an append finds that another service has begun an unclaimed stream.
 const claimTries = 5
 
+const codeStreamOwned = "append.stream_owned_by_module"
+
 // appendInSight appends a batch. That of a service writes streams of its modules only, and its
 // conditions are about the events that the service sees.
 func (s *Server) appendInSight(ctx context.Context, req appending.Request) ([]ports.AppendedEvent, bool, error) {
@@ -104,23 +106,37 @@ func (s *Server) appendInSight(ctx context.Context, req appending.Request) ([]po
 		req.Conditions[i].Items = query.LimitItems(sight, req.Conditions[i].Items)
 	}
 	req.Conditions = slices.DeleteFunc(req.Conditions, func(c concurrency.AppendCondition) bool { return len(c.Items) == 0 })
-	expected := req.Streams
+	expected, refreshed := req.Streams, false
 	for try := 1; ; try++ {
 		claims, err := s.checkOwnStreams(ctx, req.LegalEntity, req.Drafts, expected)
+		if fault.CodeOf(err) == codeStreamOwned && !refreshed { // or its first type is unknown here
+			if err := s.config.Types.Refresh(ctx, callOf(ctx).principal.TenantID); err != nil {
+				return nil, false, err
+			}
+			refreshed = true
+			continue
+		}
 		if err != nil {
 			return nil, false, err
 		}
 		req.Streams = slices.Concat(expected, claims)
 		receipts, replayed, err := s.config.Appends.Append(ctx, req)
-		if len(claims) == 0 || try == claimTries || fault.CodeOf(err) != concurrency.CodeWrongExpectedVersion {
+		if try == claimTries || !isLost(claims, err) {
 			return receipts, replayed, err
 		}
 	}
 }
 
+// isLost reports whether an append failed because another service was first to write to a claimed stream.
+func isLost(claims []concurrency.StreamExpectation, err error) bool {
+	f, ok := fault.As(err)
+	return ok && f.Code == concurrency.CodeWrongExpectedVersion &&
+		slices.ContainsFunc(claims, func(c concurrency.StreamExpectation) bool { return f.Attributes["stream"] == c.Stream.String() })
+}
+
 // checkOwnStreams refuses streams that do not belong to the modules of a service. It returns the
 // expectations that make those its own that no event tells yet whose they are: that there is no
-// stream, unless the batch expects a version itself.
+// stream, unless the batch names the version.
 func (s *Server) checkOwnStreams(
 	ctx context.Context, le ports.LegalEntity, drafts []event.Draft, expected []concurrency.StreamExpectation,
 ) (claims []concurrency.StreamExpectation, err error) {
@@ -133,12 +149,15 @@ func (s *Server) checkOwnStreams(
 		checked[id] = true
 		unclaimed, err := s.config.Streams.RequireOwned(ctx, le, id)
 		if fault.KindOf(err) == fault.NotFound {
-			return nil, pointAtEvent(fault.New(fault.Forbidden, "append.stream_owned_by_module",
+			return nil, pointAtEvent(fault.New(fault.Forbidden, codeStreamOwned,
 				"this stream belongs to another module; choose a stream of your own and refer to the other by entities").WithField("/stream"), i)
 		} else if err != nil {
 			return nil, err
 		}
-		if unclaimed && !slices.ContainsFunc(expected, func(e concurrency.StreamExpectation) bool { return e.Stream == id }) {
+		named := func(e concurrency.StreamExpectation) bool {
+			return e.Stream == id && !e.Expected.IsAny() && e.Expected != concurrency.StreamExists() // which its metadata meet
+		}
+		if unclaimed && !slices.ContainsFunc(expected, named) {
 			claims = append(claims, concurrency.StreamExpectation{Stream: id, Expected: concurrency.NoStream()})
 		}
 	}

@@ -164,6 +164,7 @@ type apiFixture struct {
 	router      routers.Router
 	ready       func() map[string]error
 	registry    *registryStore
+	streams     streams.Config
 }
 
 // storedTypes has another name than its method, so that it can be embedded.
@@ -310,10 +311,11 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 		Cursors: query.NewCursorSealer([]byte("key")), Clock: clock, IDs: ids, Limits: disclosure.Limits{LongestGrant: 24 * time.Hour},
 	}))
 	authenticator := snapshots.NewAuthenticator(&testkit.Secrets{}, slog.New(slog.DiscardHandler), nil)
+	h.streams = streams.Config{Writer: streamWriter{appends}, Reader: h.store.Events, Catalog: catalog, Roles: catalog.RoleNames()}
 	config := httpapi.Config{
 		Access: who, Disclosures: h.disclosures, Events: reads, Types: types, Reports: reports, Catalog: catalog, Limits: limitsOf(nil),
 		Appends: appends, Names: noNames{}, Verifications: &verificationStub{},
-		Streams: streams.New(streams.Config{Writer: streamWriter{appends}, Reader: h.store.Events, Catalog: catalog, Roles: catalog.RoleNames()}),
+		Streams: streams.New(h.streams),
 		Intents: testkit.Must(pipeline.New(pipeline.Config{
 			Catalog: catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: h.store.Appender, Events: h.store.Events, Intents: h.store.Intents,
 			Idempotency: h.store.Intents, Clock: clock, IDs: ids,

@@ -233,6 +233,33 @@ func TestServices_FirstWriterOwnsStream(t *testing.T) {
 	}
 }
 
+// A change of a stream that no event tells yet whose it is changes none that another service has begun
+// in between.
+func TestServices_ChangeOfUnclaimedStream(t *testing.T) {
+	t.Parallel()
+	var config httpapi.Config
+	h, _, _ := startServices(t, func(c *httpapi.Config) { config = *c })
+	racing := &racingStreams{StreamReader: h.store.Events}
+	written := h.streams
+	written.Reader = racing
+	config.Streams = streams.New(written)
+	h.serve(t, newServer(t, config))
+	for reads, stream := range []string{"S-5", "S-6"} { // that find it unclaimed
+		var first testAnswer
+		racing.then = func() {
+			e := strings.Replace(serviced(""), `"type":"machine","id":"M-17"`, `"type":"shared","id":"`+stream+`"`, 1)
+			first = h.do(t, testRequest{method: "POST", path: "/api/events", token: "machines", body: `{"events":[` + e + `]}`})
+		}
+		for range reads {
+			write := racing.then
+			racing.then = func() { racing.then = write }
+		}
+		a := h.do(t, testRequest{method: "PUT", path: "/api/streams/shared/" + stream + "/metadata?legal_entity=USMF", token: "hr", body: `{"max_count":1}`})
+		require.Equal(t, http.StatusCreated, first.status, "%s: %s", stream, first.body)
+		require.Equal(t, http.StatusNotFound, a.status, "%s: %s", stream, a.body)
+	}
+}
+
 // What a service writes is checked against the event types in memory. A registry that cannot be
 // asked holds up no append and no intent, and above all makes no executed intent look failed.
 func TestServices_WriteWithoutRegistry(t *testing.T) {

@@ -79,6 +79,9 @@ type Status struct {
 	Metadata stream.Metadata
 }
 
+// claimTries bounds how often a change finds that another service has begun an unclaimed stream.
+const claimTries = 5
+
 // maxReasonRunes bounds reasons, in characters.
 const maxReasonRunes = 1000
 
@@ -86,7 +89,8 @@ const maxReasonRunes = 1000
 // Faults: stream.owned_by_module, stream.not_found, stream.deleted, stream.tombstoned,
 // stream.access_denied, stream.reason_too_long, pii.in_text, those of ports.EventAppender.
 func (s *Service) Delete(ctx context.Context, c Change, tombstone bool) (Outcome, error) {
-	if _, err := s.RequireOwned(ctx, c.LegalEntity, c.Stream); err != nil {
+	unclaimed, err := s.RequireOwned(ctx, c.LegalEntity, c.Stream)
+	if err != nil {
 		return Outcome{}, err
 	}
 	if err := s.checkOwner(c.Stream); err != nil {
@@ -96,7 +100,7 @@ func (s *Service) Delete(ctx context.Context, c Change, tombstone bool) (Outcome
 	if tombstone {
 		eventType = stream.Tombstoned
 	}
-	return s.appendChange(ctx, c, eventType, changeData{Reason: c.Reason}, event.StreamChange{})
+	return s.appendChange(ctx, c, unclaimed, eventType, changeData{Reason: c.Reason}, event.StreamChange{})
 }
 
 // checkOwner refuses streams of modules. Their metadata would limit what the module's own readers
@@ -115,7 +119,8 @@ func (s *Service) checkOwner(id event.StreamID) error {
 // alone, and that only while the stream has limits: they were set before modules' streams were
 // closed to it. Faults: those of Delete; stream.role_unknown.
 func (s *Service) SetMetadata(ctx context.Context, c Change, m stream.Metadata) (Outcome, error) {
-	if _, err := s.RequireOwned(ctx, c.LegalEntity, c.Stream); err != nil {
+	unclaimed, err := s.RequireOwned(ctx, c.LegalEntity, c.Stream)
+	if err != nil {
 		return Outcome{}, err
 	}
 	if err := s.checkRoles(m.ACL); err != nil {
@@ -134,7 +139,7 @@ func (s *Service) SetMetadata(ctx context.Context, c Change, m stream.Metadata) 
 			return Outcome{}, err
 		}
 	}
-	return s.appendChange(ctx, c, stream.MetadataChanged, changeData{Metadata: &m, Reason: c.Reason}, event.StreamChange{Settings: settings, Access: access})
+	return s.appendChange(ctx, c, unclaimed, stream.MetadataChanged, changeData{Metadata: &m, Reason: c.Reason}, event.StreamChange{Settings: settings, Access: access})
 }
 
 // RequireOwned refuses a stream that does not belong to the modules of a service that asks
@@ -170,7 +175,9 @@ func (s *Service) checkRoles(a *stream.ACL) error {
 	return nil
 }
 
-func (s *Service) appendChange(ctx context.Context, c Change, eventType string, data changeData, change event.StreamChange) (Outcome, error) {
+// appendChange appends the event of a change. That of an unclaimed stream expects the version at which
+// it was found unclaimed, since another service may write the first event in between.
+func (s *Service) appendChange(ctx context.Context, c Change, unclaimed bool, eventType string, data changeData, change event.StreamChange) (Outcome, error) {
 	if utf8.RuneCountInString(c.Reason) > maxReasonRunes {
 		return Outcome{}, fault.New(fault.Invalid, "stream.reason_too_long", "a reason has at most %d characters; shorten it", maxReasonRunes).WithField("reason")
 	}
@@ -182,19 +189,46 @@ func (s *Service) appendChange(ctx context.Context, c Change, eventType string, 
 	if err != nil {
 		return Outcome{}, err
 	}
-	var expected []concurrency.StreamExpectation
-	if !c.Expected.IsAny() {
-		expected = append(expected, concurrency.StreamExpectation{Stream: c.Stream, Expected: c.Expected})
-	}
-	receipt, replayed, err := s.config.Writer.Write(ctx, EventWrite{
+	write := EventWrite{
 		LegalEntity: c.LegalEntity, Actor: c.Actor, PersonID: c.PersonID, Roles: append([]string{}, c.Roles...),
-		Draft:    event.Draft{Type: eventType, SchemaVersion: 1, Stream: c.Stream, Data: json.RawMessage(encoded), Change: &change},
-		Expected: expected, IdempotencyKey: c.IdempotencyKey, Fingerprint: c.Fingerprint,
-	})
-	if err != nil {
-		return Outcome{}, dropBatchPointer(err)
+		Draft:          event.Draft{Type: eventType, SchemaVersion: 1, Stream: c.Stream, Data: json.RawMessage(encoded), Change: &change},
+		IdempotencyKey: c.IdempotencyKey, Fingerprint: c.Fingerprint,
 	}
-	return Outcome{State: stateAfter[change.Action], Event: receipt, Replayed: replayed}, nil
+	for try := 1; ; try++ {
+		expected := c.Expected
+		if unclaimed {
+			if expected, err = s.claim(ctx, c); err != nil {
+				return Outcome{}, err
+			}
+		}
+		if write.Expected = nil; !expected.IsAny() {
+			write.Expected = []concurrency.StreamExpectation{{Stream: c.Stream, Expected: expected}}
+		}
+		receipt, replayed, err := s.config.Writer.Write(ctx, write)
+		if err == nil {
+			return Outcome{State: stateAfter[change.Action], Event: receipt, Replayed: replayed}, nil
+		}
+		if expected == c.Expected || try == claimTries || fault.CodeOf(err) != concurrency.CodeWrongExpectedVersion {
+			return Outcome{}, dropBatchPointer(err)
+		}
+	}
+}
+
+// claim returns what a change expects of a stream that was found unclaimed: if its caller expects
+// nothing and it is unclaimed still, the version that was read before.
+func (s *Service) claim(ctx context.Context, c Change) (concurrency.Expected, error) {
+	if !c.Expected.IsAny() {
+		return c.Expected, nil
+	}
+	status, err := s.config.Reader.StreamStatus(ctx, c.LegalEntity.Partition, c.Stream)
+	if err != nil {
+		return c.Expected, err
+	}
+	unclaimed, err := s.RequireOwned(ctx, c.LegalEntity, c.Stream)
+	if err != nil || !unclaimed {
+		return c.Expected, err
+	}
+	return concurrency.Exactly(status.Version), nil
 }
 
 // dropBatchPointer makes a fault's pointer relative to the request: the caller sent no batch.
