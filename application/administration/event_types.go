@@ -618,7 +618,7 @@ func (t *EventTypes) read(ctx context.Context, tenantID string, then func()) err
 
 // follow folds the events of a log up to its head; from its beginning if the log ends before
 // the events that were read, or in another one. What is wrong with a log is kept in its fold; an
-// error is that of the context. See brokenPause.
+// error is that of the context, or of a query that took too long. See brokenPause.
 func (t *EventTypes) follow(ctx context.Context, log ports.LegalEntity, head ports.Head) error {
 	f := t.folds[log.Partition]
 	if f != nil && f.isUpTo(head, t.log.clock.Now()) {
@@ -644,7 +644,7 @@ func (t *EventTypes) follow(ctx context.Context, log ports.LegalEntity, head por
 		}
 	}
 	f.brokenAt, f.lookAgain = head, t.log.clock.Now().Add(pauseAfter(f.broken))
-	return nil
+	return tooSlow(f.broken)
 }
 
 // typeFold is what the events of a log say about event types.

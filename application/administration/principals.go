@@ -312,7 +312,7 @@ func (p *Principals) read(ctx context.Context) error {
 // follow folds the events of a log up to its head. A log that ends before the events that
 // were read, or in another one, is read again from its beginning: the database was restored,
 // or failed over to a standby that lacked them. What is wrong with a log is kept in its fold; an
-// error is that of the context. See brokenPause.
+// error is that of the context, or of a query that took too long. See brokenPause.
 func (p *Principals) follow(ctx context.Context, log ports.LegalEntity, head ports.Head) error {
 	p.mu.RLock()
 	before := p.folds[log.Partition]
@@ -339,7 +339,7 @@ func (p *Principals) follow(ctx context.Context, log ports.LegalEntity, head por
 			f.add(&page[i])
 		}
 	}
-	if f.broken != nil && (before == nil || before.broken == nil) {
+	if f.broken != nil && (before == nil || fault.CodeOf(before.broken) != fault.CodeOf(f.broken)) {
 		p.log.logger.ErrorContext(ctx, "the administrative log of a tenant cannot be followed; its callers are refused", "tenant", log.TenantID, "after", f.at, "code", fault.CodeOf(f.broken))
 	}
 	f.brokenAt, f.lookAgain = head, p.clock.Now().Add(pauseAfter(f.broken))
@@ -350,7 +350,7 @@ func (p *Principals) follow(ctx context.Context, log ports.LegalEntity, head por
 	for hash := range f.byToken {
 		p.byToken[hash] = log.Partition
 	}
-	return nil
+	return tooSlow(f.broken)
 }
 
 func (p *Principals) foldOf(tenantID string) *fold {

@@ -2,6 +2,7 @@ package administration
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -26,10 +27,19 @@ const unreadPause = time.Second
 
 // pauseAfter is how long a log is not read again after an error.
 func pauseAfter(err error) time.Duration {
-	if IsBroken(err) {
+	if IsBroken(err) || tooSlow(err) != nil {
 		return brokenPause
 	}
 	return unreadPause
+}
+
+// tooSlow returns the error of a query that took too long. It ends the reading of all logs, so that
+// callers wait for one such query at most; the next reads the others, while that log pauses.
+func tooSlow(err error) error {
+	if errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	return nil
 }
 
 // readLock is held by the one caller that reads logs. The others wait as long as their context.

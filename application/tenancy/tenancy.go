@@ -250,7 +250,7 @@ func (s *Service) CreateLegalEntity(ctx context.Context, le ports.LegalEntity, b
 	le.Status, le.CreatedAt = "active", event.Micros(s.clock.Now())
 	created, err := s.entities.CreateLegalEntity(ctx, le)
 	if fault.CodeOf(err) == "legal_entity.duplicate" {
-		return ports.LegalEntity{}, cmp.Or(s.recordExisting(ctx, le.TenantID, le.Code), err)
+		return ports.LegalEntity{}, cmp.Or(s.recordExisting(ctx, le.TenantID, le.Code, by), err)
 	}
 	if err != nil {
 		return ports.LegalEntity{}, err
@@ -258,14 +258,14 @@ func (s *Service) CreateLegalEntity(ctx context.Context, le ports.LegalEntity, b
 	return created, s.created(ctx, created, by)
 }
 
-// recordExisting records a legal entity whose creation may have been cut off before that, by a
-// person whom nothing tells any more.
-func (s *Service) recordExisting(ctx context.Context, tenantID, code string) error {
+// recordExisting records a legal entity whose creation may have been cut off before that, with the
+// caller who repeats it.
+func (s *Service) recordExisting(ctx context.Context, tenantID, code string, by event.Actor) error {
 	le, err := s.LegalEntity(ctx, tenantID, code)
 	if err != nil {
 		return err
 	}
-	return s.created(ctx, le, event.Actor{})
+	return s.created(ctx, le, by)
 }
 
 // Bootstrap fixes the log's name, which enters every genesis checksum and never

@@ -411,7 +411,7 @@ func TestLegalEntities_AreRecorded(t *testing.T) {
 	failure = nil
 	_, err := o.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DEMF"}, admin)
 	require.Equal(t, "legal_entity.duplicate", code(t, err))
-	require.Equal(t, []string{"DEMF by p-admin", "DEMF by ", "DEMF by "}, recorded)
+	require.Equal(t, []string{"DEMF by p-admin", "DEMF by p-admin", "DEMF by p-admin"}, recorded)
 }
 
 func TestLegalEntity_OddTenantNames(t *testing.T) {
