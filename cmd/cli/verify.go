@@ -255,7 +255,7 @@ func (v *verdict) database(ctx context.Context, o verifyOptions, show *progress,
 	if v.reports, err = verify.Run(ctx, store.Chains(), o.Tenant, o.LegalEntities, onProgress, options...); err != nil || keys == nil {
 		return err
 	}
-	finding, compared, err := keys.CompareErased(ctx, "")
+	finding, compared, err := keys.CompareErased(ctx, o.Tenant)
 	if compared {
 		v.erasures = &erasureVerdict{finding}
 	}

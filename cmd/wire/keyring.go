@@ -124,10 +124,11 @@ type KeyStoreAudit struct {
 	store    *keystore.Store
 	service  *keyService // that Close stops; may be nil
 	erasures configs.Erasure
+	kms      configs.KMS // a server of its own, which CompareErased asks; or not configured
 }
 
-// OpenKeyStoreAudit connects to the key store for a verification, and to the key service if that is
-// a server of its own or openKeys is set. It returns nil if the configuration does not name the
+// OpenKeyStoreAudit connects to the key store for a verification, and to the key service if openKeys
+// is set. It returns nil if the configuration does not name the
 // eraser's address. Fault config.kms_missing: there are no keys to open.
 func OpenKeyStoreAudit(ctx context.Context, c configs.Config, openKeys bool) (*KeyStoreAudit, error) {
 	k := keyStoreConfig(c)
@@ -143,7 +144,10 @@ func OpenKeyStoreAudit(ctx context.Context, c configs.Config, openKeys bool) (*K
 		return nil, err
 	}
 	a := &KeyStoreAudit{ErasureRegister: store.Erasures(), Rotation: store.Rotation(), store: store, erasures: c.Erasure}
-	if c.KMS.Configured() && (openKeys || c.KMS.LocalDirectory == "") {
+	if c.KMS.LocalDirectory == "" {
+		a.kms = c.KMS
+	}
+	if openKeys {
 		if a.service, err = openKeyService(ctx, c.KMS, nil, auditLog(nil)); err != nil {
 			store.Close()
 			return nil, err
@@ -169,8 +173,17 @@ func (a *KeyStoreAudit) CompareErased(ctx context.Context, tenantID string) (fin
 	if err != nil {
 		return "", false, err
 	}
+	dataKeys := a.DataKeys
+	if dataKeys == nil && a.kms.Configured() {
+		service, err := openKeyService(ctx, a.kms, nil, auditLog(nil))
+		if err != nil {
+			return "", false, err
+		}
+		defer func() { err = errors.Join(err, service.stop()) }()
+		dataKeys = service.app
+	}
 	gate, err := erasure.NewGate(erasure.GateConfig{
-		Exports: exports, Receipts: a.ErasureRegister, Keys: a.store, DataKeys: a.DataKeys, Clock: system.Clock{}, Interval: a.erasures.GateInterval, Logger: slog.New(slog.DiscardHandler),
+		Exports: exports, Receipts: a.ErasureRegister, Keys: a.store, DataKeys: dataKeys, Clock: system.Clock{}, Interval: a.erasures.GateInterval, Logger: slog.New(slog.DiscardHandler),
 	})
 	if err != nil {
 		return "", false, err
