@@ -132,8 +132,9 @@ func prefixField(err error, prefix string) error {
 	return err
 }
 
-// checkSubscribed refuses event types that the caller does not see or that are not registered, modules that own none,
-// and conditions or orders over personal fields, whose sealed values cannot be compared.
+// checkSubscribed refuses event types that the caller does not see or that are not registered,
+// modules that own none, and conditions or orders over personal fields, whose sealed values cannot
+// be compared.
 // It warns of an order by a field that no event type declares.
 func (s *Server) checkSubscribed(ctx context.Context, sub *subscription.Subscription) (warnings []api.SubscriptionWarning, err error) {
 	f := &sub.Filter

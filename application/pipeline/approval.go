@@ -167,8 +167,8 @@ func planChangedFault(id event.ID, currentHash string) error {
 }
 
 // Reject ends a parked intent. It neither plans nor opens the payload, so it also ends an
-// intent that can no longer be executed, such as one of a module that is disabled. Faults as Approve, without those of planning and
-// executing.
+// intent that can no longer be executed, such as one of a module that is disabled. Faults as
+// Approve, without those of planning and executing.
 func (s *Service) Reject(ctx context.Context, approver Caller, d Decision) (Outcome, error) {
 	if err := shredding.CheckText("/reason", d.Comment); err != nil {
 		return Outcome{}, err

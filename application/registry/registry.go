@@ -216,10 +216,10 @@ func (r *Registry) refresh(ctx context.Context, wanted func(tenantID string) boo
 		r.asked.Add(1)
 	}
 	before := r.snapshots.Load()
-	next := snapshots{of: maps.Clone(before.of), owners: maps.Clone(before.owners)}
+	var next *snapshots // nil while nothing has changed
 	var errs []error
 	for tenantID, generation := range r.generations {
-		if !wanted(tenantID) || next.of[tenantID] != nil && next.of[tenantID].generation == generation {
+		if !wanted(tenantID) || before.of[tenantID] != nil && before.of[tenantID].generation == generation {
 			continue
 		}
 		loaded, err := r.load(ctx, tenantID)
@@ -227,10 +227,15 @@ func (r *Registry) refresh(ctx context.Context, wanted func(tenantID string) boo
 			errs = append(errs, err)
 			continue
 		}
+		if next == nil {
+			next = &snapshots{of: maps.Clone(before.of), owners: maps.Clone(before.owners)}
+		}
 		next.of[tenantID] = loaded
 	}
-	next.listOwners(before)
-	r.snapshots.Store(&next)
+	if next != nil {
+		next.listOwners(before)
+		r.snapshots.Store(next)
+	}
 	if len(errs) == 1 {
 		return errs[0]
 	}

@@ -114,7 +114,6 @@ func TestRefreshAll_OneTenantBroken(t *testing.T) {
 	require.Error(t, err)
 }
 
-// Types of built-in modules are read-only for every tenant, also on a node without the module.
 // The owners of types are those of the tenant and of the built-in modules, and cost no question.
 func TestOwners(t *testing.T) {
 	t.Parallel()
@@ -131,6 +130,7 @@ func TestOwners(t *testing.T) {
 	require.Equal(t, asked, store.asked.Load())
 }
 
+// Types of built-in modules are read-only for every tenant, also on a node without the module.
 func TestRegistry_BuiltInReadOnly(t *testing.T) {
 	t.Parallel()
 	types := eventTypes(t, newStore())

@@ -21,14 +21,13 @@ type AdministrativeLog struct {
 
 // NewAdministrativeLog makes a database with administrative logs.
 func NewAdministrativeLog(clock ports.Clock, adoptions ...administration.Adoption) (*AdministrativeLog, error) {
-	const logName = "ledger.example.org"
-	d := memory.New(memory.Config{LogName: logName, Deployment: 1, Clock: clock})
+	d := memory.New(memory.Config{LogName: typestest.LogName, Deployment: 1, Clock: clock})
 	writer, err := typestest.NewWriter(typestest.StoreOf(d), clock, administration.Module{})
 	if err != nil {
 		return nil, err
 	}
 	l := &AdministrativeLog{Database: d, config: administration.LogConfig{
-		Entities: d.Directory, Streams: d.Events, Directory: d.Directory, LogName: logName, Clock: clock, Logger: slog.New(slog.DiscardHandler), Adoptions: adoptions, Writer: writer,
+		Entities: d.Directory, Streams: d.Events, Directory: d.Directory, LogName: typestest.LogName, Clock: clock, Logger: slog.New(slog.DiscardHandler), Adoptions: adoptions, Writer: writer,
 	}}
 	l.Log = l.Node()
 	return l, nil
