@@ -49,6 +49,10 @@ func (c Config) record(ctx context.Context, caller event.Actor, all entities, r 
 	if !ok {
 		return nil
 	}
+	return c.recordAs(ctx, actor, all, r)
+}
+
+func (c Config) recordAs(ctx context.Context, actor event.Actor, all entities, r ports.RedactionRequest) error {
 	revision, err := revision(all, &r)
 	if err != nil {
 		return err

@@ -57,6 +57,28 @@ func TestJournal_RecordsEveryMove(t *testing.T) {
 	require.Equal(t, []string{"p-1", "p-2"}, actors[:2])
 }
 
+// TestService_PreviewOfAnotherPerson has the approver preview a request again, whose event has
+// changed since.
+func TestService_PreviewOfAnotherPerson(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	s := f.request(t, visit, "/data/parts/0/text")
+	f.approved(t, visit, "/data/report")
+	testkit.Must(redaction.NewWorker(f.config)).Work(t.Context())
+	for range 2 { // the second one changes nothing
+		previewed, err := f.service.Preview(t.Context(), person("p-2"), s.ID)
+		require.NoError(t, err)
+		require.NotEqual(t, s.Scope, previewed.Scope)
+	}
+	_, actors := f.recorded(t, s.ID)
+	require.Equal(t, []string{"p-1", "p-2"}, actors)
+	_, err := f.service.Approve(t.Context(), person("p-2"), s.ID, "")
+	require.NoError(t, err)
+	f.clock.Advance(time.Minute)
+	testkit.Must(redaction.NewWorker(f.config)).Work(t.Context())
+	require.Equal(t, "completed", f.state(t, s.ID).State)
+}
+
 // TestWorker_ApprovalNeedsItsEvent writes the approval into the row alone, as a session of the
 // database could.
 func TestWorker_ApprovalNeedsItsEvent(t *testing.T) {
