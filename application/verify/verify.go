@@ -36,7 +36,7 @@ type Store interface {
 	WebhookEndpoints(ctx context.Context, tenantID string) ([]ports.WebhookEndpoint, error)
 }
 
-// Progress is called with the number of events checked and their total.
+// Progress is called with the number of events checked, 0 at the start of a log, and their total.
 type Progress func(legalEntity string, done, total uint64)
 
 // Option changes a run.
@@ -192,6 +192,9 @@ func (r *run) verify(ctx context.Context, store Store, le ports.LegalEntity) (En
 	case fault.Internal: // or none
 	default:
 		return report, headErr
+	}
+	if r.progress != nil {
+		r.progress(le.Code, 0, uint64(head.Sequence))
 	}
 	known, err := store.Redactions(ctx, le.Partition)
 	if err != nil {
