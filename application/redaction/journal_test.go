@@ -156,6 +156,39 @@ func TestWorker_RecordsDespiteADamagedTenant(t *testing.T) {
 	require.Contains(t, types, "backbone.redaction.withdrawn")
 }
 
+// countingJournal counts the calls that record a move.
+type countingJournal struct {
+	ports.AdministrativeLog
+	records int
+}
+
+func (j *countingJournal) RecordRevision(ctx context.Context, tenantID string, actor event.Actor, r ports.Revision) error {
+	j.records++
+	return j.AdministrativeLog.RecordRevision(ctx, tenantID, actor, r)
+}
+
+func TestWorker_RecordsOnceWhileItWaits(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	s := f.approved(t, moved, "/data/remark")
+	journal := &countingJournal{AdministrativeLog: f.journal}
+	f.config.Journal = journal
+	f.readers.behind = true
+	worker := testkit.Must(redaction.NewWorker(f.config))
+	worker.Work(t.Context())
+	records := journal.records
+	for range 3 {
+		worker.Work(t.Context())
+		require.Equal(t, "announced", f.state(t, s.ID).State)
+	}
+	require.Equal(t, records, journal.records, "a request that waits is not looked up in the log again")
+	f.readers.behind = false
+	worker.Work(t.Context())
+	require.Equal(t, "completed", f.state(t, s.ID).State)
+	types, _ := f.recorded(t, s.ID)
+	require.Len(t, types, 6)
+}
+
 func TestWorker_RecordsWhatACallLeft(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
