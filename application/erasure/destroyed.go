@@ -86,7 +86,7 @@ func (d *destroyedKeys) contains(f shredding.Fingerprint) bool {
 // compare looks for a destroyed key that the key store has again. It compares page by page:
 // all keys the first time, then at most comparedCheck a call, in turns, so that a check costs
 // the same however many persons were erased. unopened is the fault of a key that the key service
-// could not open, being unavailable.
+// could not open now.
 func (d *destroyedKeys) compare(ctx context.Context, keys ports.SubjectKeys, dataKeys ports.DataKeys) (found bool, unopened, err error) {
 	for n := 0; n < comparedCheck || !d.compared; n += comparedPage {
 		page := d.keys[d.next:min(d.next+comparedPage, len(d.keys))]
@@ -119,8 +119,8 @@ func (d *destroyedKeys) compare(ctx context.Context, keys ports.SubjectKeys, dat
 // isBack reports whether a key that a receipt names can be used again. It is destroyed, or
 // fenced with versions that were minted after the erasure in a database restored from a backup.
 // The stored fingerprint of such a version may be forged, so its key is unwrapped; one that
-// does not unwrap cannot be used, unless the key service was unavailable (unopened). dataKeys may
-// be nil: then the stored fingerprint decides.
+// does not unwrap cannot be used, unless it may unwrap later (unopened). dataKeys may be nil: then
+// the stored fingerprint decides.
 func (d *destroyedKeys) isBack(ctx context.Context, k ports.SubjectKey, dataKeys ports.DataKeys) (isBack bool, unopened error) {
 	switch {
 	case k.State == shredding.KeyDestroyed:
@@ -139,11 +139,18 @@ func (d *destroyedKeys) isBack(ctx context.Context, k ports.SubjectKey, dataKeys
 		switch {
 		case err == nil && d.contains(f):
 			return true, nil
-		case fault.KindOf(err) == fault.Unavailable:
+		case mayOpenLater(err):
 			unopened = err
 		}
 	}
 	return false, unopened
+}
+
+// mayOpenLater reports whether the key service is unavailable, or its key is disabled or waits for
+// its deletion, which persons can take back.
+func mayOpenLater(err error) bool {
+	kind := fault.KindOf(err)
+	return kind == fault.Unavailable || kind == fault.FailedPrecondition
 }
 
 // unwrappedFingerprint computes the fingerprint of a version from the key itself.

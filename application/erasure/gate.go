@@ -208,7 +208,7 @@ func (g *Gate) CompareTenant(ctx context.Context, tenantID string) (finding stri
 }
 
 // compareKeys requires that no destroyed key is back. A key that only the key service can tell
-// is passed over while the service is unavailable, unless mustOpen is set.
+// is passed over while the service cannot open it, unless mustOpen is set.
 func (g *Gate) compareKeys(ctx context.Context, d *destroyedKeys, mustOpen bool) error {
 	found, unopened, err := d.compare(ctx, g.config.Keys, g.config.DataKeys)
 	switch {
@@ -217,7 +217,7 @@ func (g *Gate) compareKeys(ctx context.Context, d *destroyedKeys, mustOpen bool)
 	case found:
 		return keyIsBack()
 	case unopened != nil && mustOpen:
-		return receiptsBehind("a key of a person who was erased cannot be opened; make the key service available again").WithCause(unopened)
+		return receiptsBehind("a key of a person who was erased cannot be opened; make the key service available again, and enable its keys").WithCause(unopened)
 	}
 	return nil
 }

@@ -227,15 +227,18 @@ func TestGate_CompareTenant(t *testing.T) {
 	finds(true, "a destroyed key is back")
 }
 
-// silentKeyService opens no key, as while the key service is unavailable.
-type silentKeyService struct{ ports.DataKeys }
+// silentKeyService opens no key, such as while the key service is unavailable.
+type silentKeyService struct {
+	ports.DataKeys
+	err error
+}
 
-func (silentKeyService) Unwrap(context.Context, string, []byte, ports.EncryptionContext) (shredding.Secret, error) {
-	return shredding.Secret{}, fault.New(fault.Unavailable, "kms.unavailable", "down")
+func (s silentKeyService) Unwrap(context.Context, string, []byte, ports.EncryptionContext) (shredding.Secret, error) {
+	return shredding.Secret{}, s.err
 }
 
 // TestGate_KeyServiceUnavailable puts a key back under a forged fingerprint, which only the key
-// itself tells: a verification that cannot open it is no verification.
+// itself tells: a verification that cannot open it now, and may later, is no verification.
 func TestGate_KeyServiceUnavailable(t *testing.T) {
 	t.Parallel()
 	b := newErasureFixture(t)
@@ -256,10 +259,20 @@ func TestGate_KeyServiceUnavailable(t *testing.T) {
 	require.NotContains(t, findings, "")
 	require.Equal(t, []string{"", ""}, codes)
 
-	b.dataKeys = silentKeyService{b.dataKeys}
-	_, codes = compare()
-	require.Equal(t, []string{"pii.receipts_behind", "pii.receipts_behind"}, codes)
-	require.NoError(t, b.newGate(b.register.Erasures()).Check(t.Context()), "what nodes have opened stays open")
+	keyService := b.dataKeys
+	for err, want := range map[*fault.Error]string{
+		fault.New(fault.Unavailable, "kms.unavailable", "down"):                      "pii.receipts_behind",
+		fault.New(fault.FailedPrecondition, "kms.key_disabled", "enable it"):         "pii.receipts_behind",
+		fault.New(fault.FailedPrecondition, "kms.key_pending_deletion", "cancel it"): "pii.receipts_behind",
+		fault.New(fault.NotFound, "kms.key_not_found", "destroyed for good"):         "",
+		fault.New(fault.Invalid, "kms.ciphertext_invalid", "wrapped by another key"): "",
+	} {
+		b.dataKeys = silentKeyService{keyService, err}
+		findings, codes = compare()
+		require.Equal(t, []string{"", ""}, findings, err.Code)
+		require.Equal(t, []string{want, want}, codes, err.Code)
+		require.NoError(t, b.newGate(b.register.Erasures()).Check(t.Context()), "what nodes have opened stays open")
+	}
 }
 
 // TestReplayWithChangedRegister changes the register's receipts: replay destroys the keys all

@@ -102,8 +102,9 @@ func (c Config) requireApproval(ctx context.Context, r ports.ErasureRequest) err
 	return nil
 }
 
-// codeUnrecorded: no event of the log is the approval of the request. The approver approves
-// again, since the first call may have been cut off.
+// codeUnrecorded: no event of the log is the approval of the request. The approver of one that is
+// approved approves again, since the first call may have been cut off. One that went further does
+// not complete: the log was restored to an earlier moment, or the row is forged.
 const codeUnrecorded = "erasure.approval_unrecorded"
 
 // recordLeft records what calls left that died between the move of a request and its event,

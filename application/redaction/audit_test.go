@@ -105,7 +105,11 @@ func TestAttack_RedactsWithTwoInventedPersons(t *testing.T) {
 	for _, r := range []ports.RedactionRequest{invented, requested} {
 		state := f.state(t, r.ID)
 		require.Equal(t, []string{"rebuilt", "redaction.approval_unrecorded"}, []string{state.State, state.LastError})
-		_, err := f.config.Exports.Get(t.Context(), "redactions/"+r.ID.String()+".json")
+		stored, err := f.store.Redactions.RedactionRequest(t.Context(), "acme", r.ID)
+		require.NoError(t, err)
+		unrecorded, _ := fault.As(f.config.RequireApproval(t.Context(), stored))
+		require.Contains(t, unrecorded.Detail, "run `backbone verify`", "another approval cannot help")
+		_, err = f.config.Exports.Get(t.Context(), "redactions/"+r.ID.String()+".json")
 		require.Equal(t, fault.NotFound, fault.KindOf(err), "no certificate is signed")
 	}
 	reports, err := verify.Run(t.Context(), verifytest.Of(f.store), "acme", []string{ports.AdministrativeCode}, nil)

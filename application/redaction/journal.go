@@ -49,6 +49,10 @@ func (c Config) record(ctx context.Context, caller event.Actor, all entities, r 
 	if !ok {
 		return nil
 	}
+	return c.recordAs(ctx, actor, all, r)
+}
+
+func (c Config) recordAs(ctx context.Context, actor event.Actor, all entities, r ports.RedactionRequest) error {
 	revision, err := revision(all, &r)
 	if err != nil {
 		return err
@@ -76,7 +80,7 @@ func recordStream(id event.ID) event.StreamID {
 
 // requireApproval requires the event with which the approver approved the stored request, which
 // waits to be carried out or was. Fault redaction.approval_unrecorded: the approver approves again,
-// since the first call may have been cut off.
+// since the first call may have been cut off; once it is carried out, no approval is taken any more.
 func (c Config) requireApproval(ctx context.Context, r ports.RedactionRequest) error {
 	adopted, err := c.adopt(ctx, r.TenantID)
 	if err != nil {
@@ -98,10 +102,14 @@ func (c Config) requireApproval(ctx context.Context, r ports.RedactionRequest) e
 		}
 		approval.Row = hex.EncodeToString(row[:])
 	}
-	if !approval.IsRecorded(moves) {
+	switch {
+	case approval.IsRecorded(moves):
+		return nil
+	case r.State.CarriedOut():
+		return fault.New(fault.FailedPrecondition, codeUnrecorded, "the request is carried out, and no approval of it is recorded; run `backbone verify`, and find out whether the log was restored or the row forged")
+	default:
 		return fault.New(fault.FailedPrecondition, codeUnrecorded, "no event of the log is the approval of this request; the person who approved it approves it again")
 	}
-	return nil
 }
 
 const codeUnrecorded = "redaction.approval_unrecorded"

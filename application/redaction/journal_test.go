@@ -57,6 +57,28 @@ func TestJournal_RecordsEveryMove(t *testing.T) {
 	require.Equal(t, []string{"p-1", "p-2"}, actors[:2])
 }
 
+// TestService_PreviewOfAnotherPerson has the approver preview a request again, whose event has
+// changed since.
+func TestService_PreviewOfAnotherPerson(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	s := f.request(t, visit, "/data/parts/0/text")
+	f.approved(t, visit, "/data/report")
+	testkit.Must(redaction.NewWorker(f.config)).Work(t.Context())
+	for range 2 { // the second one changes nothing
+		previewed, err := f.service.Preview(t.Context(), person("p-2"), s.ID)
+		require.NoError(t, err)
+		require.NotEqual(t, s.Scope, previewed.Scope)
+	}
+	_, actors := f.recorded(t, s.ID)
+	require.Equal(t, []string{"p-1", "p-2"}, actors)
+	_, err := f.service.Approve(t.Context(), person("p-2"), s.ID, "")
+	require.NoError(t, err)
+	f.clock.Advance(time.Minute)
+	testkit.Must(redaction.NewWorker(f.config)).Work(t.Context())
+	require.Equal(t, "completed", f.state(t, s.ID).State)
+}
+
 // TestWorker_ApprovalNeedsItsEvent writes the approval into the row alone, as a session of the
 // database could.
 func TestWorker_ApprovalNeedsItsEvent(t *testing.T) {
@@ -132,6 +154,39 @@ func TestWorker_RecordsDespiteADamagedTenant(t *testing.T) {
 	testkit.Must(redaction.NewWorker(config)).Work(t.Context())
 	types, _ := f.recorded(t, s.ID)
 	require.Contains(t, types, "backbone.redaction.withdrawn")
+}
+
+// countingJournal counts the calls that record a move.
+type countingJournal struct {
+	ports.AdministrativeLog
+	records int
+}
+
+func (j *countingJournal) RecordRevision(ctx context.Context, tenantID string, actor event.Actor, r ports.Revision) error {
+	j.records++
+	return j.AdministrativeLog.RecordRevision(ctx, tenantID, actor, r)
+}
+
+func TestWorker_RecordsOnceWhileItWaits(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	s := f.approved(t, moved, "/data/remark")
+	journal := &countingJournal{AdministrativeLog: f.journal}
+	f.config.Journal = journal
+	f.readers.behind = true
+	worker := testkit.Must(redaction.NewWorker(f.config))
+	worker.Work(t.Context())
+	records := journal.records
+	for range 3 {
+		worker.Work(t.Context())
+		require.Equal(t, "announced", f.state(t, s.ID).State)
+	}
+	require.Equal(t, records, journal.records, "a request that waits is not looked up in the log again")
+	f.readers.behind = false
+	worker.Work(t.Context())
+	require.Equal(t, "completed", f.state(t, s.ID).State)
+	types, _ := f.recorded(t, s.ID)
+	require.Len(t, types, 6)
 }
 
 func TestWorker_RecordsWhatACallLeft(t *testing.T) {

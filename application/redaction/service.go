@@ -239,10 +239,14 @@ func (s *Service) change(ctx context.Context, p ports.Principal, id event.ID, f 
 	if _, err := s.config.adopt(ctx, p.TenantID); err != nil {
 		return Status{}, err
 	}
+	record, before := s.config.record, r.Revision
 	if r, err = f(r); err != nil {
 		return Status{}, err
 	}
-	if err := s.config.record(ctx, p.Actor(), entities{le}, r); err != nil {
+	if r.Revision > before { // the caller's own move, also to a state that another person asked for first
+		record = s.config.recordAs
+	}
+	if err := record(ctx, p.Actor(), entities{le}, r); err != nil {
 		return Status{}, err
 	}
 	if r.State == shredding.RedactionApproved {

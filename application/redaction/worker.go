@@ -25,8 +25,9 @@ const (
 // that grow from a second to a minute.
 type Worker struct {
 	requests.Signal
-	config Config
-	swept  time.Time // when it last looked for calls that died
+	config   Config
+	swept    time.Time        // when it last looked for calls that died
+	recorded map[event.ID]int // revisions of requests with a step to run whose event is in the log
 }
 
 // NewWorker makes a Worker. It refuses periods that are not positive.
@@ -65,6 +66,11 @@ func (w *Worker) Work(ctx context.Context) {
 		}
 		return
 	}
+	recorded := make(map[event.ID]int, len(work))
+	for _, r := range work {
+		recorded[r.ID] = w.recorded[r.ID]
+	}
+	w.recorded = recorded
 	for _, r := range work {
 		if ctx.Err() != nil {
 			return
@@ -108,27 +114,39 @@ func (w *Worker) noteFailure(ctx context.Context, r ports.RedactionRequest, code
 func (w *Worker) runStep(ctx context.Context, r ports.RedactionRequest) (next ports.RedactionRequest, err error) {
 	panicked := fault.New(fault.Internal, "redaction.panicked", "the step panicked; look for the stack in the server's log, then report this defect")
 	defer kind.RecoverStep(ctx, w.config.Logger, r.ID, string(r.State), panicked, &err)
-	return w.config.step(ctx, r)
+	return w.config.step(ctx, r, w.recorded)
 }
 
 // step runs the step that follows a request's state, and records the state that it reaches. If
-// the process dies in between, the next step records it first.
-func (c Config) step(ctx context.Context, r ports.RedactionRequest) (ports.RedactionRequest, error) {
+// the process dies in between, the next step records it first. recorded has the revisions that this
+// process has recorded, which step raises.
+func (c Config) step(ctx context.Context, r ports.RedactionRequest, recorded map[event.ID]int) (ports.RedactionRequest, error) {
 	all, err := c.entities(ctx, r.TenantID)
 	if err != nil {
 		return r, err
 	}
-	if _, err := c.adopt(ctx, r.TenantID); err != nil {
-		return r, err
-	}
-	if err := c.record(ctx, event.Actor{}, all, r); err != nil {
+	if err := c.recordOnce(ctx, all, r, recorded); err != nil {
 		return r, err
 	}
 	next, err := c.takeStep(ctx, all, r)
 	if err != nil {
 		return next, err
 	}
-	return next, c.record(ctx, event.Actor{}, all, next)
+	return next, c.recordOnce(ctx, all, next, recorded)
+}
+
+func (c Config) recordOnce(ctx context.Context, all entities, r ports.RedactionRequest, recorded map[event.ID]int) error {
+	if r.Revision == recorded[r.ID] {
+		return nil
+	}
+	if _, err := c.adopt(ctx, r.TenantID); err != nil {
+		return err
+	}
+	if err := c.record(ctx, event.Actor{}, all, r); err != nil {
+		return err
+	}
+	recorded[r.ID] = r.Revision
+	return nil
 }
 
 // takeStep moves a request on. Each case is one transaction, or repeatable calls and then one: if

@@ -200,7 +200,7 @@ func TestRun_ReadsTypesOnce(t *testing.T) {
 			return nil
 		}))
 		require.NoError(t, err)
-		require.Len(t, reports, 3)
+		require.Empty(t, reports, "none is kept beside the one that was taken")
 		require.Equal(t, codes, taken)
 		return counted
 	}

@@ -36,7 +36,7 @@ type Store interface {
 	WebhookEndpoints(ctx context.Context, tenantID string) ([]ports.WebhookEndpoint, error)
 }
 
-// Progress is called with the number of events checked and their total.
+// Progress is called with the number of events checked, 0 at the start of a log, and their total.
 type Progress func(legalEntity string, done, total uint64)
 
 // Option changes a run.
@@ -52,7 +52,7 @@ func Against(heads Heads) Option {
 type run struct {
 	logName    string
 	deployment uint16
-	take       func(*EntityReport) error // may be nil
+	take       func(*EntityReport) error // nil: the reports are returned
 	reference  *reference                // nil: none
 	progress   Progress                  // may be nil
 	keyStore   KeyStore                  // nil: not compared
@@ -69,7 +69,8 @@ func Settle(times int) Option {
 	return func(r *run) { r.settle = times }
 }
 
-// Each calls take with each report as soon as it is made. An error of it ends the run.
+// Each calls take with each report as soon as it is made, in place of returning them. An error of
+// it ends the run.
 func Each(take func(*EntityReport) error) Option {
 	return func(r *run) { r.take = take }
 }
@@ -123,7 +124,7 @@ func Run(ctx context.Context, store Store, tenantID string, codes []string, prog
 	if err != nil {
 		return nil, err
 	}
-	reports := r.reference.missingEntities(entities, tenantID, codes)
+	missing := r.reference.missingEntities(entities, tenantID, codes)
 	if tenantID == "" && len(codes) == 0 {
 		unlisted, err := store.UnlistedPartitions(ctx)
 		if err != nil {
@@ -132,30 +133,28 @@ func Run(ctx context.Context, store Store, tenantID string, codes []string, prog
 		for _, p := range unlisted {
 			report := newReport(ports.LegalEntity{Partition: p})
 			report.add(Finding{Kind: LegalEntityMismatch, Detail: fmt.Sprintf("there is a log of partition %d, and no legal entity has it", p)})
-			reports = append(reports, report)
+			missing = append(missing, report)
 		}
 	}
-	for i := range reports {
-		if err := r.made(&reports[i]); err != nil {
+	var reports []EntityReport
+	if r.take == nil {
+		r.take = func(report *EntityReport) error {
+			reports = append(reports, *report)
+			return nil
+		}
+	}
+	for i := range missing {
+		if err := r.take(&missing[i]); err != nil {
 			return reports, err
 		}
 	}
 	for _, le := range selected {
 		report, err := r.verify(ctx, store, le)
-		reports = append(reports, report)
-		if err = errors.Join(r.made(&report), err); err != nil {
+		if err = errors.Join(r.take(&report), err); err != nil {
 			return reports, fmt.Errorf("legal entity %s: %w", le.Code, err)
 		}
 	}
 	return reports, nil
-}
-
-// made gives a report to the caller of the run.
-func (r *run) made(report *EntityReport) error {
-	if r.take == nil {
-		return nil
-	}
-	return r.take(report)
 }
 
 // choose selects legal entities by code. It skips a code that only the exported heads have,
@@ -193,6 +192,9 @@ func (r *run) verify(ctx context.Context, store Store, le ports.LegalEntity) (En
 	case fault.Internal: // or none
 	default:
 		return report, headErr
+	}
+	if r.progress != nil {
+		r.progress(le.Code, 0, uint64(head.Sequence))
 	}
 	known, err := store.Redactions(ctx, le.Partition)
 	if err != nil {

@@ -337,7 +337,9 @@ func TestRun_SoundLog(t *testing.T) {
 			require.Equal(t, hex.EncodeToString(head.Checksum[:]), r.Checksum)
 		}
 	}
-	require.Equal(t, []step{{"A", 1000, 2500}, {"A", 2000, 2500}, {"A", 2500, 2500}, {"B", 1000, 1000}}, progress)
+	require.Equal(t, []step{
+		{"A", 0, 2500}, {"A", 1000, 2500}, {"A", 2000, 2500}, {"A", 2500, 2500}, {"B", 0, 1000}, {"B", 1000, 1000}, {"C", 0, 0},
+	}, progress)
 
 	text, err := json.Marshal(reports[0])
 	require.NoError(t, err)
@@ -539,7 +541,7 @@ func TestRun_LogGrowsDuringRun(t *testing.T) {
 	require.NoError(t, err)
 	require.True(t, reports[0].Sound(), "%v", reports[0].Findings)
 	require.EqualValues(t, 1507, reports[0].Events)
-	require.Equal(t, []uint64{1500, 1507}, totals)
+	require.Equal(t, []uint64{1500, 1500, 1507}, totals)
 }
 
 func TestRun_ErrorKeepsFindings(t *testing.T) {
@@ -568,7 +570,11 @@ func TestRun_Cancelled(t *testing.T) {
 	v := newVault()
 	v.entity(t, "A", 2500)
 	ctx, cancel := context.WithCancel(t.Context())
-	reports, err := verify.Run(ctx, v, "acme", nil, func(string, uint64, uint64) { cancel() })
+	reports, err := verify.Run(ctx, v, "acme", nil, func(_ string, done, _ uint64) {
+		if done > 0 {
+			cancel()
+		}
+	})
 	require.ErrorIs(t, err, context.Canceled)
 	require.Len(t, reports, 1)
 	require.Positive(t, reports[0].Events)
