@@ -128,8 +128,8 @@ type KeyStoreAudit struct {
 }
 
 // OpenKeyStoreAudit connects to the key store for a verification, and to the key service if openKeys
-// is set. It returns nil if the configuration does not name the
-// eraser's address. Fault config.kms_missing: there are no keys to open.
+// is set. It returns nil if the configuration does not name the eraser's address. Fault
+// config.kms_missing: there are no keys to open.
 func OpenKeyStoreAudit(ctx context.Context, c configs.Config, openKeys bool) (*KeyStoreAudit, error) {
 	k := keyStoreConfig(c)
 	if k.EraserDSN == "" {
@@ -175,9 +175,9 @@ func (a *KeyStoreAudit) CompareErased(ctx context.Context, tenantID string) (fin
 	}
 	dataKeys := a.DataKeys
 	if dataKeys == nil && a.kms.Configured() {
-		service, err := openKeyService(ctx, a.kms, nil, auditLog(nil))
-		if err != nil {
-			return "", false, err
+		service, openErr := openKeyService(ctx, a.kms, nil, auditLog(nil))
+		if openErr != nil {
+			return "", false, openErr
 		}
 		defer func() { err = errors.Join(err, service.stop()) }()
 		dataKeys = service.app
