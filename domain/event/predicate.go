@@ -151,8 +151,11 @@ func (p *Predicate) Text() string {
 // Within reports whether the predicate looks at what another path, written alike,
 // leads to, or inside it. Steps into elements do not count, because a predicate
 // takes them by itself.
-func (p *Predicate) Within(other string) bool {
-	inner, outer := nameSteps(p.Path), strings.Split(strings.ReplaceAll(strings.TrimPrefix(other, "$."), EachElement, ""), ".")
+func (p *Predicate) Within(other string) bool { return PathWithin(p.Path, other) }
+
+// PathWithin is Predicate.Within for a path alone.
+func PathWithin(path []string, other string) bool {
+	inner, outer := nameSteps(path), strings.Split(strings.ReplaceAll(strings.TrimPrefix(other, "$."), EachElement, ""), ".")
 	if len(inner) < len(outer) {
 		return false
 	}
