@@ -95,8 +95,7 @@ func (p *page) verification(v client.Verification, headFile string) {
 			name = "Event types of built-in modules"
 		}
 		found := findingsOf(e.Findings, e.SuppressedFindings)
-		p.line("%s: %s, head %d: %s", name, counted(e.Changes, "change"), e.HeadChange, verdictOf(&found))
-		p.damage(name, "change", &found)
+		p.registry(name, registryHead(e.Changes, e.HeadChange, e.HeadChecksum), &found)
 	}
 	if v.Erasures.Sound || v.Erasures.Finding != "" { // absent if the run compared none
 		p.erased(&erasureVerdict{v.Erasures.Finding})

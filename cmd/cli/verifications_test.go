@@ -48,7 +48,7 @@ func TestVerification_Page(t *testing.T) {
 				LegalEntity: "_ADMIN", Events: "9", HeadSequence: "9", UnboundIntents: "1", UnboundNumbers: "2", UnboundRequests: "1", Redactions: 4, Erasures: 5,
 				Policy: client.VerificationPolicy{Sha256: "0123456789abcdef01", Release: "1.0", InForce: true}, Findings: []client.VerificationFinding{finding}, SuppressedFindings: 1,
 			}},
-			EventTypes: []client.VerificationEventTypes{{Shared: true, Changes: 1, HeadChange: 1, Findings: []client.VerificationFinding{{Kind: "sequence_gap", Sequence: "1", Detail: "cut"}}}},
+			EventTypes: []client.VerificationEventTypes{{Shared: true, Changes: 1, HeadChange: 1, HeadChecksum: "6ed1", Findings: []client.VerificationFinding{{Kind: "sequence_gap", Sequence: "1", Detail: "cut"}}}, {}},
 		}, "")
 	}))
 	require.Equal(t, `LEGAL ENTITY  EVENTS  HEAD  HEAD CHECKSUM  REDACTIONS  ERASURES  VERDICT
@@ -59,8 +59,9 @@ _ADMIN: 1 idempotency key from before events bound them; they expire
 _ADMIN: the policies that were recorded last (0123456789abcdef…, release 1.0) are those of the server
 _ADMIN sequence 7 (event 01JQ): checksum_mismatch: edited
 _ADMIN: 1 further finding
-Event types of built-in modules: 1 change, head 1: TAMPERED (1 finding)
+Event types of built-in modules: 1 change, head 1 6ed1: TAMPERED (1 finding)
 Event types of built-in modules change 1: sequence_gap: cut
+Event types of the tenant: no changes: sound
 Tampered: the places are listed above. Compare with a backup and with exported heads before you change anything.
 `, out.String())
 }

@@ -444,13 +444,26 @@ func (p *page) erased(v *erasureVerdict) {
 // registries writes the verdict about the logs of the registries of event types.
 func (p *page) registries(reports []verify.RegistryReport) {
 	for i := range reports {
-		r, name := &reports[i], "event types"
+		r, name := &reports[i], "Event types"
 		if r.Tenant != "" {
 			name += " of tenant " + r.Tenant
 		}
-		p.line("E%s: %s, %s, head %d %s: %s", name[1:], counted(r.Versions, "version"), counted(r.Changes, "change"), r.Head, r.Checksum, verdictOf(&r.FindingList))
-		p.damage(name, "change", &r.FindingList)
+		p.registry(name, counted(r.Versions, "version")+", "+registryHead(r.Changes, r.Head, r.Checksum), &r.FindingList)
 	}
+}
+
+// registry writes the verdict about the log of a registry.
+func (p *page) registry(name, about string, found *verify.FindingList) {
+	p.line("%s: %s: %s", name, about, verdictOf(found))
+	p.damage(name, "change", found)
+}
+
+// registryHead is the end of a registry's log, which one without changes has not.
+func registryHead(changes int, head int64, checksum string) string {
+	if changes == 0 {
+		return "no changes"
+	}
+	return fmt.Sprintf("%s, head %d %s", counted(changes, "change"), head, checksum)
 }
 
 // explained lists the authorised redactions and erasures of a legal entity.
