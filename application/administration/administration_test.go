@@ -667,14 +667,21 @@ func TestLog_RecordsPolicies(t *testing.T) {
 	require.Equal(t, 3, count("acme"))
 }
 
+// unrecordedEntity makes a legal entity without its event, after the log has begun.
+func (f *fixture) unrecordedEntity(t *testing.T) (log *administration.Log, le ports.LegalEntity) {
+	t.Helper()
+	log, _ = f.node()
+	_, err := log.Of(t.Context(), "acme")
+	require.NoError(t, err)
+	le, err = f.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF"})
+	require.NoError(t, err)
+	return log, le
+}
+
 func TestLog_RecordsALegalEntityWhoseCreationWasCutOff(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	log, _ := f.node()
-	_, err := log.Of(t.Context(), "acme")
-	require.NoError(t, err)
-	le, err := f.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF"})
-	require.NoError(t, err)
+	_, le := f.unrecordedEntity(t)
 	restarted, _ := f.node()
 	require.NoError(t, restarted.BeginAll(t.Context()))
 	require.NoError(t, restarted.LegalEntityCreated(t.Context(), le, event.Actor{}))
@@ -685,15 +692,11 @@ func TestLog_RecordsALegalEntityWhoseCreationWasCutOff(t *testing.T) {
 func TestLog_LegalEntityAfterAFailedAppend(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	log, _ := f.node()
-	_, err := log.Of(t.Context(), "acme")
-	require.NoError(t, err)
-	le, err := f.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "USMF"})
-	require.NoError(t, err)
+	log, le := f.unrecordedEntity(t)
 	f.writer.err = fault.New(fault.Unavailable, "store.unavailable", "try again")
 	require.Equal(t, "store.unavailable", fault.CodeOf(log.LegalEntityCreated(t.Context(), le, event.Actor{})))
 	f.writer.err = nil
-	_, err = log.Of(t.Context(), "acme")
+	_, err := log.Of(t.Context(), "acme")
 	require.NoError(t, err)
 	require.Equal(t, []string{administration.Began, administration.LegalEntityCreated}, f.types(t, "acme"))
 }

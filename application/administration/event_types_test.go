@@ -187,11 +187,10 @@ func TestEventTypes_CutOffAfterTheName(t *testing.T) {
 	require.NoError(t, err)
 }
 
-// The registry of a tenant whose log does not hold together is not read; others are.
-func TestEventTypes_RefuseALogThatDoesNotHold(t *testing.T) {
-	t.Parallel()
-	f := newFixture(t)
-	types, _ := f.typesNode(t, f.store.Registry)
+// registerForTwo registers a type for the tenants acme and globex, and returns the log of acme.
+func (f *fixture) registerForTwo(t *testing.T) (types *administration.EventTypes, log event.PartitionID) {
+	t.Helper()
+	types, _ = f.typesNode(t, f.store.Registry)
 	for _, tenant := range []string{"acme", "globex"} {
 		r := serviced(1)
 		r.TenantID = tenant
@@ -200,9 +199,17 @@ func TestEventTypes_RefuseALogThatDoesNotHold(t *testing.T) {
 	}
 	logs, err := f.store.Directory.AdministrativeLogs(t.Context(), "acme")
 	require.NoError(t, err)
+	return types, logs[0].Partition
+}
+
+// The registry of a tenant whose log does not hold together is not read; others are.
+func TestEventTypes_RefuseALogThatDoesNotHold(t *testing.T) {
+	t.Parallel()
+	f := newFixture(t)
+	types, acme := f.registerForTwo(t)
 	f.chains.tamper = func(page []event.Recorded) []event.Recorded {
 		for i := range page {
-			if e := &page[i]; e.Partition == logs[0].Partition && e.Type == "backbone.event_type.registered" {
+			if e := &page[i]; e.Partition == acme && e.Type == "backbone.event_type.registered" {
 				e.Payload = []byte(strings.Replace(string(e.Payload), "equipment.machine", "equipment.engine", 1))
 			}
 		}
@@ -210,7 +217,7 @@ func TestEventTypes_RefuseALogThatDoesNotHold(t *testing.T) {
 	}
 	fresh, log := f.typesNode(t, f.store.Registry)
 	require.NoError(t, log.BeginAll(t.Context()), "a node starts for the other tenants")
-	_, _, err = fresh.EventTypes(t.Context(), "acme")
+	_, _, err := fresh.EventTypes(t.Context(), "acme")
 	require.Equal(t, "administration.log_broken", fault.CodeOf(err))
 	_, err = fresh.RegisterEventType(t.Context(), serviced(2))
 	require.Equal(t, "administration.log_broken", fault.CodeOf(err))
@@ -221,14 +228,14 @@ func TestEventTypes_RefuseALogThatDoesNotHold(t *testing.T) {
 	require.NoError(t, err)
 	require.Negative(t, generations["acme"], "so that loading it says why")
 	// It is read again once it has another end.
-	read := f.chains.pages[logs[0].Partition]
+	read := f.chains.pages[acme]
 	for range 10 {
 		_, _, err = fresh.EventTypes(t.Context(), "acme")
 		require.Equal(t, "administration.log_broken", fault.CodeOf(err))
 		_, err = fresh.EventTypeGenerations(t.Context())
 		require.NoError(t, err)
 	}
-	require.Equal(t, read, f.chains.pages[logs[0].Partition])
+	require.Equal(t, read, f.chains.pages[acme])
 	f.chains.tamper = nil
 	_, err = types.RegisterEventType(t.Context(), serviced(2))
 	require.NoError(t, err)
@@ -241,17 +248,9 @@ func TestEventTypes_RefuseALogThatDoesNotHold(t *testing.T) {
 func TestEventTypes_ALogThatCannotBeRead(t *testing.T) {
 	t.Parallel()
 	f := newFixture(t)
-	types, _ := f.typesNode(t, f.store.Registry)
-	for _, tenant := range []string{"acme", "globex"} {
-		r := serviced(1)
-		r.TenantID = tenant
-		_, err := types.RegisterEventType(t.Context(), r)
-		require.NoError(t, err)
-	}
-	logs, err := f.store.Directory.AdministrativeLogs(t.Context(), "acme")
-	require.NoError(t, err)
+	_, acme := f.registerForTwo(t)
 	f.chains.fail = func(_ context.Context, p event.PartitionID) error {
-		if p == logs[0].Partition {
+		if p == acme {
 			return fault.New(fault.Unavailable, "store.unavailable", "try again")
 		}
 		return nil
