@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/erpbackbone/backbone/application/module"
-	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
@@ -104,7 +103,7 @@ func (s *Server) openIntents(ctx context.Context, intents []intent.Intent) error
 	for i := range intents {
 		if shredding.HasSealed(intents[i].Payload) {
 			indexes = append(indexes, i)
-			documents = append(documents, module.SealedDocument{At: pipeline.Location(intents[i]), Document: intents[i].Payload})
+			documents = append(documents, module.SealedDocument{At: module.LocationOf(&intents[i]), Document: intents[i].Payload})
 		}
 	}
 	if err := s.openSealed(ctx, documents); err != nil {

@@ -12,6 +12,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/application/disclosure"
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -62,7 +63,7 @@ type personalIntents struct {
 
 func (i personalIntents) Get(_ context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, pipeline.Outcome, error) {
 	stored := intent.Intent{ID: id, Type: "note.add_page", Partition: le.Partition, LegalEntity: le.Code, CausedBy: event.ID{9}, CausedByPartition: le.Partition}
-	stored.Payload = i.keys.seal([]byte(`{"number":"P-1","text":"call <Ada>"}`), pipeline.Location(stored), "/text")
+	stored.Payload = i.keys.seal([]byte(`{"number":"P-1","text":"call <Ada>"}`), module.LocationOf(&stored), "/text")
 	return stored, pipeline.Outcome{}, nil
 }
 

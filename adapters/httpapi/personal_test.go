@@ -162,7 +162,7 @@ type sealedIntents struct {
 
 func (i sealedIntents) Get(ctx context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, pipeline.Outcome, error) {
 	stored, outcome, err := i.Intents.Get(ctx, le, id)
-	at := pipeline.Location(stored)
+	at := module.LocationOf(&stored)
 	stored.Payload = i.safe.seal(stored.Payload, at, "/text")
 	return stored, outcome, err
 }

@@ -135,7 +135,7 @@ func (v *verification) intents(ctx context.Context, p event.PartitionID) error {
 			if err != nil {
 				return err
 			}
-			at := shredding.Location{Partition: p, Kind: shredding.KindIntent, Record: id, Type: i.Type, SchemaVersion: module.IntentSchemaVersion}
+			at := module.LocationOf(&i)
 			document, err := v.collect(i.Payload, at)
 			if err != nil {
 				return err

@@ -5,6 +5,7 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -12,6 +13,12 @@ import (
 // IntentSchemaVersion is the schema version that sealed values of intents are bound
 // to. Intents are not versioned.
 const IntentSchemaVersion = 1
+
+// LocationOf is what the sealed personal values of an intent are bound to, the associated data
+// of their encryption: a value that was copied to another record cannot be opened.
+func LocationOf(i *intent.Intent) shredding.Location {
+	return shredding.Location{Partition: i.Partition, Kind: shredding.KindIntent, Record: i.ID, Type: i.Type, SchemaVersion: IntentSchemaVersion}
+}
 
 // Sealer seals the personal values of documents before they are stored. No personal value is
 // stored without it.

@@ -70,7 +70,7 @@ func (s *vaultFixture) email(t *testing.T, id event.ID) string {
 	t.Helper()
 	stored, _, err := s.service.Get(t.Context(), s.entity, id)
 	require.NoError(t, err)
-	documents := []module.SealedDocument{{At: pipeline.Location(stored), Document: stored.Payload}}
+	documents := []module.SealedDocument{{At: module.LocationOf(&stored), Document: stored.Payload}}
 	require.NoError(t, s.vault.Open(t.Context(), documents, fullAccess{}))
 	return string(documents[0].Document)
 }

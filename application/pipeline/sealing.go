@@ -23,14 +23,6 @@ import (
 // personal data in any member.
 var emptyPayload = json.RawMessage("{}")
 
-// Location is what the sealed personal values of an intent are bound to, the associated data
-// of their encryption: a value that was copied to another record cannot be opened.
-func Location(stored intent.Intent) shredding.Location {
-	return shredding.Location{
-		Partition: stored.Partition, Kind: shredding.KindIntent, Record: stored.ID, Type: stored.Type, SchemaVersion: module.IntentSchemaVersion,
-	}
-}
-
 // sealedPayload is a payload in its stored form, sealed once for all retries.
 type sealedPayload struct {
 	plain    []byte                // what was sealed; another plan may keep another payload
@@ -74,7 +66,7 @@ func (a *attempt) storedPayload(ctx context.Context) (json.RawMessage, []event.S
 		return nil, nil, keysMissingFault().WithField("/payload" + fields[0].Pointer)
 	}
 	document, used, err := a.service.Sealer.Seal(ctx, module.SealRequest{
-		TenantID: a.entity.TenantID, At: Location(a.stored), Class: a.intentType.KeyClass(), Document: plain, Fields: fields,
+		TenantID: a.entity.TenantID, At: module.LocationOf(&a.stored), Class: a.intentType.KeyClass(), Document: plain, Fields: fields,
 	})
 	if err != nil {
 		return nil, nil, prependPayloadPointer(err)
@@ -139,7 +131,7 @@ func (a *attempt) openPayload(ctx context.Context) error {
 	if a.service.Opener == nil {
 		return keysMissingFault()
 	}
-	documents := []module.SealedDocument{{At: Location(a.stored), Document: a.stored.Payload}}
+	documents := []module.SealedDocument{{At: module.LocationOf(&a.stored), Document: a.stored.Payload}}
 	if err := a.service.Opener.Open(ctx, documents, module.Planning{}); err != nil {
 		return err
 	}

@@ -23,7 +23,7 @@ func (h *membershipFixture) storedIntent(t *testing.T, id event.ID) (sealed, ope
 	t.Helper()
 	i, _, err := h.service.Get(t.Context(), h.entity, id)
 	require.NoError(t, err)
-	documents := []module.SealedDocument{{At: pipeline.Location(i), Document: i.Payload}}
+	documents := []module.SealedDocument{{At: module.LocationOf(&i), Document: i.Payload}}
 	require.NoError(t, h.vault.Open(t.Context(), documents, module.Planning{}))
 	return string(i.Payload), string(documents[0].Document)
 }
