@@ -1,8 +1,8 @@
 // Package blindindex finds persons by name, e-mail address or telephone number, although these
 // are sealed: by keyed hashes of their normalized terms.
 //
-// An Index reads the logs in the background, opens the values of searchable members, and stores their
-// hashes. It answers searches with the ids of persons and the places of the values, never with
+// An Index reads the logs in the background, opens the values of searchable members, of events and of
+// intents that wait, and stores their hashes. It answers searches with the ids of persons and the places of the values, never with
 // values. The erasure of a person deletes their hashes, and a new index cannot have them: their
 // values do not open.
 package blindindex
@@ -23,6 +23,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -31,6 +32,11 @@ import (
 type Log interface {
 	Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error)
 	Heads(ctx context.Context, partitions []event.PartitionID) (map[event.PartitionID]ports.Head, error)
+}
+
+// Intents reads stored intents: ports.IntentReader.
+type Intents interface {
+	Intent(ctx context.Context, p event.PartitionID, id event.ID) (intent.Intent, error)
 }
 
 // Changes tells when a log has grown: subscriptions.HeadWatcher.
@@ -62,20 +68,22 @@ type Cursors interface {
 
 // Config is what an Index needs; all of it is required.
 type Config struct {
-	Store    ports.BlindIndex
-	Log      Log
-	Changes  Changes
-	Entities ports.LegalEntities
-	Types    Types
-	Opener   module.Opener
-	Secrets  Secrets
-	Accesses Accesses
-	Cursors  Cursors
-	Leases   ports.Leases
-	Node     string // unique among the nodes
-	Clock    ports.Clock
-	Logger   *slog.Logger
-	Limits   Limits
+	Store     ports.BlindIndex
+	Log       Log
+	Intents   Intents
+	Changes   Changes
+	Entities  ports.LegalEntities
+	Types     Types
+	Manifests module.Manifests // of intents
+	Opener    module.Opener
+	Secrets   Secrets
+	Accesses  Accesses
+	Cursors   Cursors
+	Leases    ports.Leases
+	Node      string // unique among the nodes
+	Clock     ports.Clock
+	Logger    *slog.Logger
+	Limits    Limits
 }
 
 // Limits bound an Index; all are required.
@@ -83,7 +91,7 @@ type Limits struct {
 	Interval time.Duration // between two looks at logs that grow
 	Renew    time.Duration // of the lease under which one node reads the logs
 	Batch    int           // events that are read at once
-	Bytes    int           // of their payloads, unless a single event has more
+	Bytes    int           // of their payloads, and of the sealed values that are opened at once, unless a single event or intent has more
 }
 
 // Index builds the index and searches it.
@@ -109,9 +117,13 @@ type typeVersion struct {
 }
 
 // searched are the searchedTypes that may be in the logs of a tenant.
+//
+// Among their names are the types of the events about intents with values that stand in no other event.
+// The values of other executed ones are in their events, and refused ones have none.
 type searched []searchedTypes
 
-func (s searched) names() (names []string) {
+func (s searched) names() []string {
+	names := []string{intent.Waiting, intent.ExecutedEmpty}
 	for _, types := range s {
 		names = append(names, types.names...)
 	}
@@ -222,12 +234,9 @@ func (x *Index) follow(ctx context.Context, log ports.LegalEntity, at ports.Blin
 		return err
 	}
 	for at.Sequence < head && ctx.Err() == nil {
-		var found []event.Recorded
-		if len(names) > 0 {
-			found, err = x.Log.Events(ctx, ports.EventQuery{Partition: log.Partition, Types: names, After: at.Sequence, Until: head, Limit: x.Limits.Batch, Bytes: x.Limits.Bytes})
-			if err != nil {
-				return at.Sequence, err
-			}
+		found, err := x.Log.Events(ctx, ports.EventQuery{Partition: log.Partition, Types: names, After: at.Sequence, Until: head, Limit: x.Limits.Batch, Bytes: x.Limits.Bytes})
+		if err != nil {
+			return at.Sequence, err
 		}
 		through := head
 		if len(found) > 0 {

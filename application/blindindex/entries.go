@@ -10,6 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/blindindex"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -40,8 +41,8 @@ func (x *Index) key(ctx context.Context, tenantID string) (blindindex.Hash, erro
 // dataPointer is where the data of an event are in its payload.
 const dataPointer = "/data"
 
-// sealedEvent is an event with its searchable values, sealed.
-type sealedEvent struct {
+// sealedRecord is an event, or the intent that it is about, with its searchable values, sealed.
+type sealedRecord struct {
 	event  *event.Recorded
 	values []sealedValue
 	opened module.SealedDocument // a JSON array of the values
@@ -51,10 +52,10 @@ type sealedValue struct {
 	subject  shredding.Subject
 	keyClass shredding.KeyClass
 	class    shredding.Class
-	path     string // in the data, as it is declared
+	path     string // in the data or payload, as it is declared
 }
 
-// maxPending bounds the entries that are kept in memory, but for those of one event.
+// maxPending bounds the entries that are kept in memory, but for those of one record.
 const maxPending = 10_000
 
 // entries computes what the index has of events. One whose values cannot be opened, which
@@ -62,42 +63,62 @@ const maxPending = 10_000
 // values are left out too. When there are many entries, store gets those up to a sequence, and
 // entries returns only those of the events behind it.
 func (x *Index) entries(ctx context.Context, log ports.LegalEntity, types searched, events []event.Recorded, store func(through event.Sequence, entries []blindindex.Entry) error) ([]blindindex.Entry, error) {
-	var sealed []sealedEvent
-	for i := range events {
-		s := x.findSealed(ctx, log, types, &events[i])
-		if len(s.values) > 0 {
-			sealed = append(sealed, s)
-		}
-	}
-	if err := x.open(ctx, log, sealed); err != nil {
-		return nil, err
-	}
 	known := map[blindindex.Entry]bool{}
 	var entries []blindindex.Entry
-	for _, s := range sealed {
-		found, err := x.entriesOf(ctx, log, s)
+	for len(events) > 0 {
+		sealed, rest, err := x.takeSealed(ctx, log, types, events)
+		if err == nil {
+			err = x.open(ctx, log, sealed)
+		}
 		if err != nil {
 			return nil, err
 		}
-		for _, e := range found {
-			if !known[e] {
-				known[e] = true
-				entries = append(entries, e)
-			}
-		}
-		if len(entries) >= maxPending {
-			if err := store(s.event.Sequence, entries); err != nil {
+		events = rest
+		for _, s := range sealed {
+			found, err := x.entriesOf(ctx, log, s)
+			if err != nil {
 				return nil, err
 			}
-			clear(known)
-			entries = nil
+			for _, e := range found {
+				if !known[e] {
+					known[e] = true
+					entries = append(entries, e)
+				}
+			}
+			if len(entries) >= maxPending {
+				if err := store(s.event.Sequence, entries); err != nil {
+					return nil, err
+				}
+				clear(known)
+				entries = nil
+			}
 		}
 	}
 	return entries, nil
 }
 
-// entriesOf computes what the index has of an event, at most blindindex.MaxTerms.
-func (x *Index) entriesOf(ctx context.Context, log ports.LegalEntity, s sealedEvent) (entries []blindindex.Entry, err error) {
+// takeSealed finds the searchable values of the first events, until they have Limits.Bytes, and
+// returns the events behind these.
+func (x *Index) takeSealed(ctx context.Context, log ports.LegalEntity, types searched, events []event.Recorded) (sealed []sealedRecord, rest []event.Recorded, err error) {
+	size := 0
+	for i := range events {
+		s, err := x.findSealed(ctx, log, types, &events[i])
+		if err != nil {
+			return nil, nil, err
+		}
+		if len(s.values) > 0 {
+			sealed = append(sealed, s)
+			size += len(s.opened.Document)
+		}
+		if size >= x.Limits.Bytes {
+			return sealed, events[i+1:], nil
+		}
+	}
+	return sealed, nil, nil
+}
+
+// entriesOf computes what the index has of a record, at most blindindex.MaxTerms.
+func (x *Index) entriesOf(ctx context.Context, log ports.LegalEntity, s sealedRecord) (entries []blindindex.Entry, err error) {
 	if s.opened.Document == nil {
 		return nil, nil
 	}
@@ -110,7 +131,7 @@ func (x *Index) entriesOf(ctx context.Context, log ports.LegalEntity, s sealedEv
 		for _, found := range blindindex.Values(v.path, opened[i]) {
 			for _, term := range blindindex.Terms(found.Kind, found.Text) {
 				if len(entries) == blindindex.MaxTerms {
-					x.Logger.WarnContext(ctx, "an event has more terms than the index of personal data takes; searches do not find the others",
+					x.Logger.WarnContext(ctx, "an event or its intent has more terms than the index of personal data takes; searches do not find the others",
 						"tenant", log.TenantID, "partition", uint32(log.Partition), "sequence", uint64(s.event.Sequence))
 					return entries, nil
 				}
@@ -119,7 +140,7 @@ func (x *Index) entriesOf(ctx context.Context, log ports.LegalEntity, s sealedEv
 					return nil, err
 				}
 				entries = append(entries, blindindex.Entry{
-					Partition: log.Partition, Kind: found.Kind, Hash: hash, Subject: v.subject, KeyClass: v.keyClass, Class: v.class, Type: s.event.Type, Path: v.path,
+					Partition: log.Partition, Kind: found.Kind, Hash: hash, Subject: v.subject, KeyClass: v.keyClass, Class: v.class, Type: s.opened.At.Type, Path: v.path,
 				})
 			}
 		}
@@ -127,30 +148,67 @@ func (x *Index) entriesOf(ctx context.Context, log ports.LegalEntity, s sealedEv
 	return entries, nil
 }
 
-// findSealed lists the sealed values of an event that may hold what is searched for, none if one is
+// findSealed lists the sealed values that may hold what is searched for, of an event or of the
+// intent that it is about.
+func (x *Index) findSealed(ctx context.Context, log ports.LegalEntity, types searched, e *event.Recorded) (sealedRecord, error) {
+	if intent.IsAbout(e.Type) {
+		return x.findInIntent(ctx, log, e)
+	}
+	at := shredding.Location{Partition: e.Partition, Kind: shredding.KindEvent, Record: e.ID, Type: e.Type, SchemaVersion: e.SchemaVersion}
+	return x.findIn(ctx, log, e, at, e.Payload, types.manifest(e.Type, e.SchemaVersion), dataPointer), nil
+}
+
+// findInIntent is findSealed for the intent that an event is about.
+func (x *Index) findInIntent(ctx context.Context, log ports.LegalEntity, e *event.Recorded) (sealedRecord, error) {
+	var about struct {
+		Data struct {
+			IntentType string `json:"intent_type"`
+		} `json:"data"`
+	}
+	if err := json.Unmarshal(e.Payload, &about); err != nil {
+		x.leaveOut(ctx, log, e, err)
+		return sealedRecord{}, nil
+	}
+	at := module.LocationOf(&intent.Intent{Partition: log.Partition, ID: e.IntentID, Type: about.Data.IntentType})
+	manifest, err := x.Manifests.Manifest(ctx, at)
+	if err != nil || manifest.Empty() {
+		return sealedRecord{}, err
+	}
+	stored, err := x.Intents.Intent(ctx, log.Partition, e.IntentID)
+	if err != nil {
+		if mayPass(err) {
+			return sealedRecord{}, err
+		}
+		x.leaveOut(ctx, log, e, err)
+		return sealedRecord{}, nil
+	}
+	return x.findIn(ctx, log, e, at, stored.Payload, manifest, ""), nil
+}
+
+// findIn lists the sealed values of a record that may hold what is searched for, none if one is
 // malformed.
-func (x *Index) findSealed(ctx context.Context, log ports.LegalEntity, types searched, e *event.Recorded) (out sealedEvent) {
-	if !shredding.HasSealed(e.Payload) {
+func (x *Index) findIn(
+	ctx context.Context, log ports.LegalEntity, e *event.Recorded, at shredding.Location, payload []byte, manifest *shredding.Manifest, data string,
+) (out sealedRecord) {
+	if !shredding.HasSealed(payload) {
 		return out
 	}
-	all, err := shredding.FindSealed(e.Payload)
+	all, err := shredding.FindSealed(payload)
 	if err != nil {
 		x.leaveOut(ctx, log, e, err)
 		return out
 	}
-	at := shredding.Location{Partition: e.Partition, Kind: shredding.KindEvent, Record: e.ID, Type: e.Type, SchemaVersion: e.SchemaVersion}
-	manifest := types.manifest(e.Type, e.SchemaVersion)
 	out.event = e
 	document := []byte{'['}
 	for _, s := range all {
-		path, class, known := manifest.FieldAt(s.Pointer, dataPointer)
+		path, class, known := manifest.FieldAt(s.Pointer, data)
 		if !known || !blindindex.IsSearched(class) {
 			continue
 		}
 		header, err := s.Envelope.Header()
 		if err != nil {
 			x.leaveOut(ctx, log, e, err)
-			return sealedEvent{}
+			return sealedRecord{}
 		}
 		if len(out.values) > 0 {
 			document = append(document, ',')
@@ -163,9 +221,9 @@ func (x *Index) findSealed(ctx context.Context, log ports.LegalEntity, types sea
 	return out
 }
 
-// open opens the values of all events together, so that each key is fetched once. If one of them
-// cannot be opened it opens the events one by one and leaves out those that fail for good.
-func (x *Index) open(ctx context.Context, log ports.LegalEntity, sealed []sealedEvent) error {
+// open opens the values of all records together, so that each key is fetched once. If one of them
+// cannot be opened it opens the records one by one and leaves out those that fail for good.
+func (x *Index) open(ctx context.Context, log ports.LegalEntity, sealed []sealedRecord) error {
 	if len(sealed) == 0 {
 		return nil
 	}
@@ -207,7 +265,7 @@ func mayPass(err error) bool {
 	return f.Code == "pii.keys_missing"
 }
 
-// leaveOut reports an event whose values are not found by searches.
+// leaveOut reports an event whose values, or those of its intent, are not found by searches.
 func (x *Index) leaveOut(ctx context.Context, log ports.LegalEntity, e *event.Recorded, why error) {
 	x.Logger.ErrorContext(ctx, "a sealed value cannot be opened and is not found by searches; verify the log and the key store",
 		"tenant", log.TenantID, "partition", uint32(e.Partition), "sequence", uint64(e.Sequence), "code", fault.CodeOf(why))

@@ -31,8 +31,8 @@ type Person struct {
 // Place is where values of the person stand that fit.
 type Place struct {
 	LegalEntity string
-	Type        string // of the events
-	Path        string // in their data
+	Type        string // of the events, or of the intents
+	Path        string // in their data, or payload
 	Class       shredding.Class
 }
 

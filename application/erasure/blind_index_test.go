@@ -25,6 +25,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
@@ -47,7 +48,7 @@ func (s *searches) Record(_ context.Context, _ ports.Principal, why disclosure.P
 // newIndex makes the index by which persons of the fixture are found.
 func (b *erasureFixture) newIndex(accesses *searches, change ...func(*blindindex.Config)) *blindindex.Index {
 	c := blindindex.Config{
-		Store: b.store.BlindIndex, Log: b.store.Events, Entities: b.store.Directory, Types: administration.NewEventTypes(b.store.Registry),
+		Store: b.store.BlindIndex, Log: b.store.Events, Intents: b.store.Intents, Entities: b.store.Directory, Types: administration.NewEventTypes(b.store.Registry), Manifests: b.types,
 		Opener: b.opener, Secrets: b.vault, Accesses: accesses, Cursors: query.NewCursorSealer([]byte("key")), Leases: b.store.Leases, Node: "node-1", Clock: b.clock,
 		Logger: slog.New(slog.DiscardHandler), Limits: blindindex.Limits{Interval: time.Millisecond, Renew: time.Second, Batch: 2, Bytes: 1 << 20},
 	}
@@ -288,6 +289,125 @@ func TestIndex_LeavesOutWhatCannotBeOpened(t *testing.T) {
 			}
 		})
 	}
+}
+
+// intentManifests declare the address of the payload of hr.contact.
+type intentManifests struct{ module.Manifests }
+
+func (m intentManifests) Manifest(ctx context.Context, at shredding.Location) (*shredding.Manifest, error) {
+	if at.Kind != shredding.KindIntent || at.Type != "hr.contact" {
+		return m.Manifests.Manifest(ctx, at)
+	}
+	manifest, _ := eventtype.Manifest([]eventtype.PIIField{{Path: "$.email", Class: "contact", Subject: json.RawMessage(`{"path":"$.employee","type":"employee"}`)}})
+	return manifest, nil
+}
+
+// addIntent stores an intent about a person with an event about it, as the pipeline does.
+func (b *erasureFixture) addIntent(t *testing.T, about, employee, email string) event.ID {
+	t.Helper()
+	in := intent.Intent{
+		ID: b.ids.NewID(start), Partition: b.de.Partition, LegalEntity: "DEMF", Type: "hr.contact", Actor: event.Actor{Type: event.Human, ID: "p-1", Name: "hr"},
+		PersonID: "p-1", Status: intent.PendingApproval, Revision: 1, CreatedAt: start, UpdatedAt: start,
+	}
+	var used []event.SealedSubject
+	var err error
+	in.Payload, used, err = b.vault.Seal(t.Context(), module.SealRequest{
+		TenantID: "acme", Document: fmt.Appendf(nil, `{"employee":%q,"email":%q}`, employee, email), At: module.LocationOf(&in),
+		Fields: []shredding.Field{{Pointer: "/email", Class: shredding.Contact, Subject: shredding.Subject("employee:" + employee)}},
+	})
+	require.NoError(t, err)
+	r := testkit.WriteIntent(ports.IntentWrite{Sealed: used, Intent: in})
+	e := &r.Events[0]
+	e.Type, e.Payload = about, []byte(`{"data":{"intent_type":"hr.contact"},"dimensions":{},"entity_refs":[]}`)
+	e.PayloadHash, e.PayloadHashDone = event.HashPayload(e.Salt, e.Payload), true
+	_, err = b.store.Appender.Append(t.Context(), r)
+	require.NoError(t, err)
+	return in.ID
+}
+
+// TestIndex_FindsPersonsOfIntents: a person of whom only a request tells is found by it, until the person
+// is erased. What is large is opened in parts.
+func TestIndex_FindsPersonsOfIntents(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	b.config.Index = b.store.BlindIndex
+	b.addIntent(t, intent.Waiting, "E-1", "waits@example.org")
+	b.addIntent(t, intent.ExecutedEmpty, "E-2", "executed@example.org")
+	b.addIntent(t, intent.Refused, "E-3", "refused@example.org")
+	largest := 0
+	x := b.newIndex(&searches{}, func(c *blindindex.Config) {
+		c.Manifests, c.Opener, c.Limits.Batch, c.Limits.Bytes = intentManifests{b.types}, countingOpener{c.Opener, &largest}, 10, 1
+	})
+	require.NoError(t, x.RunOnce(t.Context()))
+	require.Equal(t, 1, largest, "of records that are opened at once")
+	found := b.search(t, x, kinds.Email, "waits@example.org")
+	require.Empty(t, found.Behind)
+	require.Equal(t, []blindindex.Person{{
+		Subject: "employee:E-1", Places: []blindindex.Place{{LegalEntity: "DEMF", Type: "hr.contact", Path: "$.email", Class: shredding.Contact}},
+	}}, found.Persons)
+	require.Equal(t, []string{"employee:E-2"}, subjects(b.search(t, x, kinds.Email, "executed@example.org")))
+	require.Empty(t, b.search(t, x, kinds.Email, "refused@example.org").Persons, "the pipeline keeps no values of refused intents")
+
+	s := b.createApprovedRequest(t)
+	b.runNewWorker(t)
+	b.clock.Advance(2 * time.Minute)
+	require.NoError(t, x.RunOnce(t.Context()))
+	b.runNewWorker(t)
+	require.Equal(t, "completed", b.getStatus(t, s.ID).State)
+	require.NoError(t, b.store.BlindIndex.ClearBlindIndex(t.Context()))
+	require.NoError(t, x.RunOnce(t.Context()))
+	require.Empty(t, b.search(t, x, kinds.Email, "waits@example.org").Persons)
+	require.Equal(t, []string{"employee:E-2"}, subjects(b.search(t, x, kinds.Email, "executed@example.org")))
+}
+
+// countingOpener counts the records that are opened at once.
+type countingOpener struct {
+	module.Opener
+	largest *int
+}
+
+func (o countingOpener) Open(ctx context.Context, documents []module.SealedDocument, r module.Reader) error {
+	*o.largest = max(*o.largest, len(documents))
+	return o.Opener.Open(ctx, documents, r)
+}
+
+// failingIntents do not read the row of an intent.
+type failingIntents struct {
+	blindindex.Intents
+	id   event.ID
+	fail error
+}
+
+func (i failingIntents) Intent(ctx context.Context, p event.PartitionID, id event.ID) (intent.Intent, error) {
+	if id == i.id {
+		return intent.Intent{}, i.fail
+	}
+	return i.Intents.Intent(ctx, p, id)
+}
+
+// TestIndex_IntentsThatCannotBeRead: a row that is gone stops no one else's from being found, and an outage
+// leaves none out.
+func TestIndex_IntentsThatCannotBeRead(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	gone := b.addIntent(t, intent.Waiting, "E-1", "gone@example.org")
+	b.addIntent(t, intent.Waiting, "E-2", "there@example.org")
+	var logged bytes.Buffer
+	index := func(fail error) *blindindex.Index {
+		return b.newIndex(&searches{}, func(c *blindindex.Config) {
+			c.Manifests, c.Intents, c.Logger = intentManifests{b.types}, failingIntents{c.Intents, gone, fail}, slog.New(slog.NewTextHandler(&logged, nil))
+		})
+	}
+	outage := fault.New(fault.Unavailable, "store.unavailable", "the database does not answer; try again")
+	x := index(outage)
+	require.ErrorIs(t, x.RunOnce(t.Context()), outage)
+	require.Contains(t, b.search(t, x, kinds.Email, "there@example.org").Behind, "DEMF")
+
+	x = index(fault.New(fault.NotFound, "intent.not_found", "the legal entity has no such intent; check the id"))
+	require.NoError(t, x.RunOnce(t.Context()))
+	require.Contains(t, logged.String(), "sequence=1 code=intent.not_found")
+	require.Equal(t, []string{"employee:E-2"}, subjects(b.search(t, x, kinds.Email, "there@example.org")))
+	require.Empty(t, b.search(t, x, kinds.Email, "gone@example.org").Persons)
 }
 
 // answeringOpener opens all values to the same one.

@@ -21,8 +21,9 @@ import (
 // vaultFixture is a membershipFixture with the product's vault over a key store.
 type vaultFixture struct {
 	*membershipFixture
-	keys  *memory.KeyStore
-	vault *vault.Vault
+	keys      *memory.KeyStore
+	manifests module.Manifests
+	vault     *vault.Vault
 }
 
 func newVaultFixture(t *testing.T) *vaultFixture {
@@ -31,6 +32,7 @@ func newVaultFixture(t *testing.T) *vaultFixture {
 	require.NoError(t, s.keys.Rotation().AddKEK(t.Context(), ports.KEK{TenantID: "acme", Epoch: 1, KeyID: "kek-1", State: ports.KEKPending}))
 	require.NoError(t, s.keys.Rotation().ActivateKEK(t.Context(), "acme", 1))
 	s.membershipFixture = newMembershipFixtureOn(t, memory.New(memory.Config{LogName: "membership.example.org", Keys: s.keys}), func(m module.Manifests) vaultPort {
+		s.manifests = m
 		s.vault = testkit.Must(vault.New(vault.Config{
 			Keys: s.keys, DataKeys: memory.NewDataKeys(), Manifests: m,
 			Limits: vault.Limits{Entries: 1000, Life: time.Minute, Poll: 5 * time.Second, MaxCalls: 64, MaxCallWait: 5 * time.Second},

@@ -115,7 +115,8 @@ func (p *personal) addErasures(a *App, journal ports.AdministrativeLog, cursors 
 		Service: a.disclosures, Records: a.Store.PersonalRecords, Types: a.eventTypes, Copies: a.targets, Erasures: p.Erasures,
 	})
 	p.index, err = blindindex.New(blindindex.Config{
-		Store: a.Store.BlindIndex, Log: a.Store.Events, Changes: a.heads, Entities: a.Store.Directory, Types: a.eventTypes, Opener: a.vault, Secrets: a.vault,
+		Store: a.Store.BlindIndex, Log: a.Store.Events, Intents: a.Store.Intents, Changes: a.heads, Entities: a.Store.Directory,
+		Types: a.eventTypes, Manifests: a.Registry, Opener: a.vault, Secrets: a.vault,
 		Accesses: a.disclosures, Cursors: cursors, Leases: a.Store.Leases, Node: p.node, Clock: clock, Logger: a.logger, Limits: indexLimits,
 	})
 	if err != nil {

@@ -58,7 +58,7 @@ func kindOf(member string) Kind {
 }
 
 // Rules is the version of the rules of this package. An index by other rules is built again.
-const Rules = "blind-index/v1"
+const Rules = "blind-index/v2"
 
 // IsSearched reports whether values of a class are in the index.
 func IsSearched(c shredding.Class) bool { return c == shredding.Identity || c == shredding.Contact }
@@ -77,14 +77,14 @@ type Entry struct {
 	Subject   shredding.Subject
 	KeyClass  shredding.KeyClass // of the key that the values are sealed with
 	Class     shredding.Class
-	Type      string // of the events
+	Type      string // of the events, or of the intents
 	Path      string // of the values, as the type declares it, such as $.contacts[*].email
 }
 
 // Bounds of what is indexed and searched.
 const (
 	MaxText  = 500  // bytes of a searched text
-	MaxTerms = 1000 // of one event, and texts of one sealed value; further ones are not found
+	MaxTerms = 1000 // of one event or intent, and texts of one sealed value; further ones are not found
 	maxTerms = 32   // of one text; further words of a name are not found
 )
 

@@ -799,12 +799,12 @@ type FoundPlace struct {
 	Class       string `json:"class"`
 	LegalEntity string `json:"legal_entity"`
 
-	// Path In the data of the events.
+	// Path In the data of the events, or in the payload of the intents.
 	//
 	// Example: $.name
 	Path string `json:"path"`
 
-	// Type Of the events.
+	// Type Of the events, or of the intents.
 	//
 	// Example: ap.vendor.registered
 	Type string `json:"type"`
