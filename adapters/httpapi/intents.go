@@ -218,7 +218,7 @@ func (s *Server) intentAnswers(ctx context.Context, intents []intent.Intent, out
 func intentAnswer(stored *intent.Intent, outcome pipeline.Outcome, causes map[event.PartitionID]string) (api.Intent, error) {
 	rules, err := encode(nonNil(outcome.Rules))
 	return api.Intent{
-		IntentID: stored.ID.String(), Type: stored.Type, LegalEntity: stored.LegalEntity, Status: string(stored.Status), Payload: stored.Payload,
+		IntentID: stored.ID.String(), Type: stored.Type, LegalEntity: stored.LegalEntity, Status: string(stored.Status), Payload: stored.Payload, PayloadRedacted: outcome.Redacted,
 		Actor: actorAnswer(stored.Actor), Events: intentEvents(outcome.Events), Rules: rules, CorrelationID: stored.CorrelationID,
 		CausedBy: idText(stored.CausedBy), CausedByLegalEntity: causes[stored.CausedByPartition], Documents: stored.Documents,
 		PlanHash: stored.PlanHash, Needs: needAnswers(stored.Needs), Revision: stored.Revision,

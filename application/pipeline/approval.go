@@ -15,14 +15,32 @@ import (
 )
 
 // Get reads a stored intent and its outcome. The payload's personal values stay sealed;
-// module.Opener opens them at Location.
+// module.Opener opens them at module.LocationOf. The payload is {} once the outcome is Redacted,
+// because it repeats what was redacted.
 func (s *Service) Get(ctx context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, Outcome, error) {
 	stored, err := s.Intents.Intent(ctx, le.Partition, id)
 	if err != nil {
 		return intent.Intent{}, Outcome{}, err
 	}
 	out, err := s.LoadOutcome(ctx, stored)
+	if err == nil {
+		out.Redacted, err = s.isRedacted(ctx, &stored)
+	}
+	if out.Redacted {
+		stored.Payload = emptyPayload
+	}
 	return stored, out, err
+}
+
+// isRedacted reports whether values of an intent's events were redacted.
+func (s *Service) isRedacted(ctx context.Context, stored *intent.Intent) (bool, error) {
+	if stored.EventCount == 0 {
+		return false, nil
+	}
+	events, err := s.Events.Events(ctx, ports.EventQuery{
+		Partition: stored.Partition, After: stored.FirstSequence - 1, Until: stored.FirstSequence + event.Sequence(stored.EventCount) - 1, Limit: stored.EventCount,
+	})
+	return slices.ContainsFunc(events, func(e event.Recorded) bool { return len(e.Redactions) > 0 }), err
 }
 
 // Decision is one person's approval or rejection of a parked intent.

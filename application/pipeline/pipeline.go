@@ -148,6 +148,7 @@ type Outcome struct {
 	Needs         []intent.ApprovalNeed // of an intent that waits, and of a dry run: those that no approval meets
 	Drafts        []event.Draft         // the planned events, of a dry run only
 	Replayed      bool                  // the idempotency key was used before; this is the outcome of the intent that used it
+	Redacted      bool                  // values of its events were redacted since; Get alone tells
 }
 
 // Submit takes an intent through the pipeline. Faults: intent.type_unknown,

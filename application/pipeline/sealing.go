@@ -20,7 +20,7 @@ import (
 )
 
 // emptyPayload is stored instead of a payload that was not validated, which may hold
-// personal data in any member.
+// personal data in any member, and read instead of one that repeats redacted values.
 var emptyPayload = json.RawMessage("{}")
 
 // sealedPayload is a payload in its stored form, sealed once for all retries.

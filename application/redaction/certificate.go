@@ -47,7 +47,7 @@ type Certificate struct {
 func outOfReach() []string {
 	return []string{
 		"backups of the database, and its write-ahead log, until they are deleted",
-		"the intent that led to the event",
+		"the stored payload of the intent that led to the event, which answers no longer show",
 		"documents, reports and exports that were taken out of this system",
 		"systems that received the event or answers while the values were readable",
 	}

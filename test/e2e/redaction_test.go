@@ -244,9 +244,18 @@ func TestRedaction(t *testing.T) {
 					Type string `json:"entity_type"`
 					ID   string `json:"entity_id"`
 				} `json:"entities"`
+				Intent string `json:"intent_id"`
 			} `json:"event"`
 		}
 		require.NoError(t, a.decode(&shown))
+		if shown.Event.Intent != "" {
+			var in struct {
+				Payload  json.RawMessage `json:"payload"`
+				Redacted bool            `json:"payload_redacted"`
+			}
+			require.NoError(t, f.auditor.want(http.StatusOK, &in, "GET", "/api/intents/"+shown.Event.Intent, ""))
+			require.Equal(t, []any{"{}", true}, []any{string(in.Payload), in.Redacted}, "the payload repeats what was redacted")
+		}
 		require.Len(t, shown.Event.Metadata.Redactions, 1, a)
 		require.ElementsMatch(t, pointers, shown.Event.Metadata.Redactions[0].Pointers)
 		for _, ref := range shown.Event.Entities {

@@ -851,16 +851,19 @@ type Intent struct {
 	LegalEntity   string        `json:"legal_entity"`
 
 	// Names Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
-	Names     PersonNames     `json:"names,omitempty,omitzero"`
-	Needs     []ApprovalNeed  `json:"needs"`
-	Payload   json.RawMessage `json:"payload"`
-	PlanHash  string          `json:"plan_hash,omitempty,omitzero"`
-	Refusal   Refusal         `json:"refusal,omitempty,omitzero"`
-	Revision  int             `json:"revision"`
-	Rules     json.RawMessage `json:"rules"`
-	Status    IntentStatus    `json:"status"`
-	Type      string          `json:"type"`
-	UpdatedAt string          `json:"updated_at"`
+	Names   PersonNames     `json:"names,omitempty,omitzero"`
+	Needs   []ApprovalNeed  `json:"needs"`
+	Payload json.RawMessage `json:"payload"`
+
+	// PayloadRedacted Values of an event of the intent were redacted. The payload repeats them, so it is shown as `{}`.
+	PayloadRedacted bool            `json:"payload_redacted,omitempty,omitzero"`
+	PlanHash        string          `json:"plan_hash,omitempty,omitzero"`
+	Refusal         Refusal         `json:"refusal,omitempty,omitzero"`
+	Revision        int             `json:"revision"`
+	Rules           json.RawMessage `json:"rules"`
+	Status          IntentStatus    `json:"status"`
+	Type            string          `json:"type"`
+	UpdatedAt       string          `json:"updated_at"`
 }
 
 // IntentEvent defines model for IntentEvent.
