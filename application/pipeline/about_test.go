@@ -37,6 +37,9 @@ func (b *cashFixture) eventsAbout(t *testing.T, id event.ID) (types []string) {
 		require.Equal(t, stored.CorrelationID, e.CorrelationID)
 		types = append(types, e.Type)
 	}
+	if len(stored.Rules) > 0 {
+		require.JSONEq(t, string(stored.Rules), string(last[0].RulesEvaluated), "the event has the rule trace of the row")
+	}
 	return types
 }
 
@@ -100,7 +103,7 @@ func TestOutcomes_AreEvents(t *testing.T) {
 func TestOutcomes_RefusalIsAnEvent(t *testing.T) {
 	t.Parallel()
 	b := newCashFixture(t)
-	for _, payload := range []string{`{"amount":"much"}`, `{"amount":-5}`} {
+	for payload, rule := range map[string]string{`{"amount":"much"}`: "", `{"amount":-5}`: "", `{"amount":13}`: "cash.closed"} {
 		_, err := b.service.Submit(t.Context(), cashier, b.moveCash(payload))
 		f, ok := fault.As(err)
 		require.True(t, ok)
@@ -111,6 +114,7 @@ func TestOutcomes_RefusalIsAnEvent(t *testing.T) {
 		require.NoError(t, err)
 		require.Contains(t, string(events[0].Payload), f.Code)
 		require.NotContains(t, string(events[0].Payload), f.Detail, "the words may quote the request")
+		require.Contains(t, string(events[0].RulesEvaluated), rule)
 	}
 }
 

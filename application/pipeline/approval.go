@@ -239,7 +239,11 @@ func (a *attempt) end(ctx context.Context, status intent.Status, decision intent
 		decision.PlanHash, decision.At = row.PlanHash, event.Micros(a.service.Clock.Now())
 		row.Approvals = append(slices.Clip(row.Approvals), decision)
 	}
-	res, err := a.write(ctx, row, outcomeWrite{about: "backbone.intent." + string(status)})
+	rules, err := rulesOf(&row)
+	if err != nil {
+		return Outcome{}, err
+	}
+	res, err := a.write(ctx, row, outcomeWrite{about: "backbone.intent." + string(status), rules: rules})
 	if err != nil {
 		return Outcome{}, err
 	}

@@ -44,7 +44,7 @@ allowed if "cashier" in input.actor.roles
 default big := false
 big if input.facts.amount > 100
 decision := {"outcome": "needs_approval", "denials": [], "needs": [{"roles": ["supervisor"], "reason": "over 100", "rule_id": "cash.limit"}], "rules": [{"rule_id": "cash.limit", "rule_name": "limit", "result": "fired"}]} if big
-decision := {"outcome": "deny", "denials": [{"code": "cash.closed", "kind": "failed_precondition", "detail": "the cash box is closed; open it first", "attributes": {"hours": "9-17"}}], "needs": [], "rules": []} if { not big; input.facts.amount == 13 }
+decision := {"outcome": "deny", "denials": [{"code": "cash.closed", "kind": "failed_precondition", "detail": "the cash box is closed; open it first", "attributes": {"hours": "9-17"}}], "needs": [], "rules": [{"rule_id": "cash.closed", "rule_name": "opening hours", "result": "fired"}]} if { not big; input.facts.amount == 13 }
 decision := {"outcome": "allow", "denials": [], "needs": [], "rules": [{"rule_id": "cash.limit", "rule_name": "limit", "result": "condition_false"}]} if { not big; input.facts.amount != 13 }
 `
 

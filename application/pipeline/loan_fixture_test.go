@@ -38,7 +38,7 @@ outcome := "needs_approval" if input.facts.amount == 13
 else := "allow" if input.facts.amount == 14
 else := "needs_approval" if count(needs) > 0
 else := "allow"
-decision := {"outcome": outcome, "denials": [], "needs": [n | some n in needs], "rules": []}
+decision := {"outcome": outcome, "denials": [], "needs": [n | some n in needs], "rules": [{"rule_id": "loan.limit", "rule_name": "limit", "result": "fired"}]}
 `
 
 type lentSum struct{ Lent int64 }

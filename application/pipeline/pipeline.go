@@ -312,10 +312,9 @@ func (s *Service) LoadOutcome(ctx context.Context, stored intent.Intent) (Outcom
 	if stored.Status == intent.PendingApproval {
 		out.Needs = unmetNeeds(stored.Needs, stored.Approvals)
 	}
-	if len(stored.Rules) > 0 {
-		if err := json.Unmarshal(stored.Rules, &out.Rules); err != nil {
-			return Outcome{}, err
-		}
+	var err error
+	if out.Rules, err = rulesOf(&stored); err != nil {
+		return Outcome{}, err
 	}
 	if stored.EventCount > 0 {
 		receipts, err := module.ReadReceipts(ctx, s.Events, stored.Partition, stored.FirstSequence, stored.EventCount)
@@ -325,4 +324,12 @@ func (s *Service) LoadOutcome(ctx context.Context, stored intent.Intent) (Outcom
 		out.Events = receipts
 	}
 	return out, nil
+}
+
+// rulesOf is the rule trace of a stored intent.
+func rulesOf(stored *intent.Intent) (rules []event.RuleEvaluation, err error) {
+	if len(stored.Rules) > 0 {
+		err = json.Unmarshal(stored.Rules, &rules)
+	}
+	return rules, err
 }
