@@ -32,7 +32,7 @@ func readCatalog(t *testing.T, conn *pgx.Conn) map[string][]catalogColumn {
 		SELECT n.nspname || '.' || c.relname, a.attname::text, format_type(a.atttypid, NULL),
 		       EXISTS (SELECT FROM pg_index i WHERE i.indrelid = c.oid AND i.indisprimary AND a.attnum = ANY (i.indkey))
 		FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace JOIN pg_attribute a ON a.attrelid = c.oid AND a.attnum > 0 AND NOT a.attisdropped
-		WHERE n.nspname IN ('backbone', 'keystore', 'ap', 'gl') AND c.relkind IN ('r', 'p') AND NOT c.relispartition
+		WHERE n.nspname NOT IN ('information_schema', 'saved') AND n.nspname !~ '^pg_' AND c.relkind IN ('r', 'p') AND NOT c.relispartition
 		ORDER BY 1, a.attnum`)
 	require.NoError(t, err)
 	defer rows.Close()
