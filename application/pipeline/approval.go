@@ -14,15 +14,29 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Get reads a stored intent and its outcome. The payload's personal values stay sealed;
-// module.Opener opens them at Location.
+// Get reads a stored intent that the caller sees, and its outcome. The payload's personal values stay
+// sealed; module.Opener opens them at Location. Fault intent.not_found.
 func (s *Service) Get(ctx context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, Outcome, error) {
-	stored, err := s.Intents.Intent(ctx, le.Partition, id)
+	stored, err := s.load(ctx, le, id)
 	if err != nil {
 		return intent.Intent{}, Outcome{}, err
 	}
 	out, err := s.LoadOutcome(ctx, stored)
 	return stored, out, err
+}
+
+// load reads a stored intent. One of a module that the caller, a service, is not bound to looks
+// like none.
+func (s *Service) load(ctx context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, error) {
+	stored, err := s.Intents.Intent(ctx, le.Partition, id)
+	if err != nil {
+		return intent.Intent{}, err
+	}
+	sight, err := module.SightOf(ctx)
+	if err == nil && !sight.Owns(stored.Type) {
+		err = intent.NotFound(id)
+	}
+	return stored, err
 }
 
 // Decision is one person's approval or rejection of a parked intent.
@@ -286,7 +300,7 @@ func mayDecide(approver Caller, in *intent.Intent) (role string, err error) {
 
 // loadWaiting loads a parked intent for a write by caller.
 func (s *Service) loadWaiting(ctx context.Context, caller Caller, le ports.LegalEntity, id event.ID) (*attempt, error) {
-	stored, err := s.Intents.Intent(ctx, le.Partition, id)
+	stored, err := s.load(ctx, le, id)
 	if err != nil {
 		return nil, err
 	}
