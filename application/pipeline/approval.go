@@ -226,6 +226,18 @@ func (s *Service) Withdraw(ctx context.Context, requester Caller, d Decision) (O
 	})
 }
 
+// RefuseDecision records that the caller attempted to "approve", "reject" or "withdraw" a waiting
+// intent without any right to such decisions, and returns the refusal. Nothing is recorded of an
+// intent that the caller does not see (intent.not_found) or that does not wait (intent.wrong_state).
+func (s *Service) RefuseDecision(ctx context.Context, caller Caller, d Decision, attempt string, refusal error) error {
+	a, err := s.loadWaiting(ctx, caller, d.LegalEntity, d.Intent)
+	if err != nil {
+		return err
+	}
+	a.recordRefusedDecision(ctx, attempt, refusal)
+	return refusal
+}
+
 // end ends a parked intent without events of its own. A decision without a person is not
 // recorded in the row.
 func (a *attempt) end(ctx context.Context, status intent.Status, decision intent.Approval) (Outcome, error) {
