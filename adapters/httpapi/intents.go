@@ -318,7 +318,14 @@ func (s *Server) reportSegregation(ctx context.Context, r *request) (any, error)
 		return nil, err
 	}
 	report, err := s.config.Intents.Segregation(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	names, err := s.namesOf(ctx, append(
+		convert(report.Refusals, func(a pipeline.RefusedAttempts) string { return a.ActorID }),
+		convert(report.Steps, func(d pipeline.DocumentSteps) string { return d.ActorID })...))
 	return api.SegregationReport{
+		Names: names,
 		Refusals: convert(report.Refusals, func(a pipeline.RefusedAttempts) api.RefusedAttempts {
 			return api.RefusedAttempts{
 				LegalEntity: a.LegalEntity, ActorID: a.ActorID, IntentType: a.IntentType, Attempt: a.Attempt, Code: a.Code, Rule: a.Rule, Times: a.Times,
