@@ -4409,7 +4409,8 @@ type ReportSegregationParams struct {
 	// LegalEntity Without it all legal entities that the caller may see are searched.
 	LegalEntity OptionalLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
 
-	// Person Only this actor.
+	// Person Only what this person or service did itself. What a service did for the person who answers for it is in the report of
+	// the service; `GET /api/admin/principals` says who answers for which.
 	Person string `form:"person,omitempty" json:"person,omitempty,omitzero"`
 
 	// From Recorded then or later: an RFC 3339 time, or a date for the UTC day.

@@ -390,6 +390,10 @@ func TestServices_RequestForTheirPerson(t *testing.T) {
 	}
 	a = h.do(t, testRequest{method: "POST", path: at + "/approve", token: "german_controller", body: `{}`})
 	require.Equal(t, http.StatusCreated, a.status, string(a.body))
+	a = h.do(t, testRequest{method: "GET", path: "/api/sod/report?person=s-notes", token: "auditor"})
+	require.NotEmpty(t, a.json(t)["steps"], "a service has a report of its own")
+	a = h.do(t, testRequest{method: "GET", path: "/api/sod/report?person=p-controller", token: "auditor"})
+	require.Empty(t, a.json(t)["steps"], "which its person's does not repeat")
 }
 
 func TestEnrollPrincipal(t *testing.T) {
