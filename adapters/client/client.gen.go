@@ -2974,6 +2974,8 @@ type Scope struct {
 
 // SegregationReport defines model for SegregationReport.
 type SegregationReport struct {
+	// Names Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
+	Names    PersonNames       `json:"names,omitempty,omitzero"`
 	Refusals []RefusedAttempts `json:"refusals"`
 
 	// Steps Of the person asked for; without one it is empty.
@@ -4410,7 +4412,8 @@ type ReportSegregationParams struct {
 	// LegalEntity Without it all legal entities that the caller may see are searched.
 	LegalEntity OptionalLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
 
-	// Person Only this actor.
+	// Person Only what this person or service did itself. What a service did for the person who answers for it is in the report of
+	// the service; `GET /api/admin/principals` says who answers for which.
 	Person string `form:"person,omitempty" json:"person,omitempty,omitzero"`
 
 	// From Recorded then or later: an RFC 3339 time, or a date for the UTC day.

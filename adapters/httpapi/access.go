@@ -55,12 +55,15 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 					return err
 				}
 				current.principal = p
-				if err := s.config.Access.Authorize(ctx, p, actionAnywhere(op.action)); err != nil {
-					return err
-				}
 				if p.IsService() {
 					ctx = module.WithSight(ctx, s.sightOfCaller(op, !routesWithoutDeadline[c.Path()]))
 					c.SetRequest(c.Request().WithContext(ctx))
+				}
+				if err := s.config.Access.Authorize(ctx, p, actionAnywhere(op.action)); err != nil {
+					if attempt := decisions[op.id]; attempt != "" && fault.KindOf(err) == fault.Forbidden {
+						return s.refuseDecision(ctx, &request{c: c}, attempt, err)
+					}
+					return err
 				}
 				if err := checkAddress(c.Request().URL); err != nil {
 					return err

@@ -70,6 +70,10 @@ func TestAdmission(t *testing.T) {
 		h := start(t, func(l *httpapi.Limits) { l.PrincipalRequests = 1 })
 		finish := h.hold(t, "module", 4096)
 		refused(t, h, small, http.StatusTooManyRequests, "http.principal_busy")
+		denied := testRequest{method: "POST", path: "/api/intents/01JQ8E6Z6G3V5T8C9N2M4K7R1P/approve", token: "module"}
+		refused(t, h, denied, http.StatusTooManyRequests, "http.principal_busy")
+		denied.token = "german_module"
+		require.Equal(t, http.StatusForbidden, h.do(t, denied).status)
 		require.Equal(t, http.StatusCreated, h.do(t, other).status, "another principal is admitted")
 		require.Equal(t, http.StatusOK, h.do(t, testRequest{method: "GET", path: "/api/event-types", token: "module"}).status, "a read is admitted")
 		require.Equal(t, http.StatusCreated, finish())

@@ -279,7 +279,7 @@ func TestIntentLifecycle(t *testing.T) {
 	require.Equal(t, "executed", approved.json(t)["status"])
 	stored := h.do(t, testRequest{method: "GET", path: "/api/intents/" + id + "?legal_entity=USMF", token: "ap_clerk"}).json(t)
 	require.Equal(t, "p-controller", stored["approvals"].([]any)[0].(map[string]any)["person_id"])
-	require.Equal(t, "4", stored["events"].([]any)[0].(map[string]any)["sequence"])
+	require.Equal(t, "5", stored["events"].([]any)[0].(map[string]any)["sequence"])
 	late := h.do(t, testRequest{method: "POST", path: "/api/intents/" + id + "/reject", token: "controller", body: `{"reason":"too late"}`})
 	require.Equal(t, http.StatusUnprocessableEntity, late.status)
 

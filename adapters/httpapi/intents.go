@@ -27,6 +27,7 @@ type Intents interface {
 	Approve(ctx context.Context, approver pipeline.Caller, d pipeline.Decision) (pipeline.Outcome, error)
 	Reject(ctx context.Context, approver pipeline.Caller, d pipeline.Decision) (pipeline.Outcome, error)
 	Withdraw(ctx context.Context, requester pipeline.Caller, d pipeline.Decision) (pipeline.Outcome, error)
+	RefuseDecision(ctx context.Context, caller pipeline.Caller, d pipeline.Decision, attempt string, refusal error) error
 }
 
 var intentHandlers = handlers{
@@ -167,14 +168,8 @@ func draftAnswers(drafts []event.Draft) ([]api.DraftEvent, error) {
 func (s *Server) getIntent(ctx context.Context, r *request) (any, error) {
 	var stored intent.Intent
 	var outcome pipeline.Outcome
-	if err := s.findByID(ctx, r, "intents.read", codeIntentNotFound, func(le ports.LegalEntity, id event.ID) (err error) {
-		if stored, outcome, err = s.config.Intents.Get(ctx, le, id); err != nil {
-			return err
-		}
-		sight, err := module.SightOf(ctx)
-		if err == nil && !sight.Owns(stored.Type) {
-			err = fault.New(fault.NotFound, codeIntentNotFound, "nothing you may see has this id; check the id, or ask for the right to see its legal entity")
-		}
+	if err := s.findByID(ctx, r, actionReadIntents, codeIntentNotFound, func(le ports.LegalEntity, id event.ID) (err error) {
+		stored, outcome, err = s.config.Intents.Get(ctx, le, id)
 		return err
 	}); err != nil {
 		return nil, err
@@ -275,7 +270,7 @@ func (s *Server) listIntents(ctx context.Context, r *request) (any, error) {
 		return nil, r.err
 	}
 	var err error
-	if q.LegalEntities, err = s.legalEntitiesToSearch(ctx, r, "intents.read"); err != nil {
+	if q.LegalEntities, err = s.legalEntitiesToSearch(ctx, r, actionReadIntents); err != nil {
 		return nil, err
 	}
 	found, err := s.config.Intents.List(ctx, q)
@@ -323,7 +318,14 @@ func (s *Server) reportSegregation(ctx context.Context, r *request) (any, error)
 		return nil, err
 	}
 	report, err := s.config.Intents.Segregation(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	names, err := s.namesOf(ctx, append(
+		convert(report.Refusals, func(a pipeline.RefusedAttempts) string { return a.ActorID }),
+		convert(report.Steps, func(d pipeline.DocumentSteps) string { return d.ActorID })...))
 	return api.SegregationReport{
+		Names: names,
 		Refusals: convert(report.Refusals, func(a pipeline.RefusedAttempts) api.RefusedAttempts {
 			return api.RefusedAttempts{
 				LegalEntity: a.LegalEntity, ActorID: a.ActorID, IntentType: a.IntentType, Attempt: a.Attempt, Code: a.Code, Rule: a.Rule, Times: a.Times,
@@ -389,6 +391,37 @@ func (s *Server) decideIntent(ctx context.Context, r *request, action string, d 
 		return err
 	})
 	return out, err
+}
+
+const actionReadIntents = "intents.read"
+
+// decisions are the operations that decide on a waiting intent, and what they attempt.
+var decisions = map[string]string{"approveIntent": "approve", "rejectIntent": "reject", "withdrawIntent": "withdraw"}
+
+// refuseDecision answers a caller whose roles allow no such decision with the refusal, which it
+// records if the caller sees the intent and it waits. It reads no body. Each attempt takes a place
+// among the caller's requests in flight, as one that is allowed does.
+func (s *Server) refuseDecision(ctx context.Context, r *request, attempt string, refusal error) error {
+	if checkAddress(r.c.Request().URL) != nil {
+		return refusal
+	}
+	p := callOf(ctx).principal
+	ticket, err := s.admission.enter(admitted{p.TenantID, p.PrincipalID}, 0)
+	if err != nil {
+		return err
+	}
+	defer ticket.leave()
+	if err = s.config.Access.Authorize(ctx, p, actionAnywhere(actionReadIntents)); err == nil {
+		err = s.findByID(ctx, r, actionReadIntents, codeIntentNotFound, func(le ports.LegalEntity, id event.ID) error {
+			return s.config.Intents.RefuseDecision(ctx, callerOf(ctx), pipeline.Decision{LegalEntity: le, Intent: id}, attempt, refusal)
+		})
+	}
+	switch fault.KindOf(err) {
+	case fault.Forbidden, fault.NotFound, fault.FailedPrecondition:
+		return refusal
+	default: // whether the caller sees it could not be found out
+		return err
+	}
 }
 
 // maxTextBytes bounds comments and reasons, in bytes.

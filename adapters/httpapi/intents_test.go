@@ -1,12 +1,17 @@
 package httpapi_test
 
 import (
+	"context"
 	"fmt"
 	"net/http"
 	"net/url"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/httpapi"
+	"github.com/erpbackbone/backbone/application/pipeline"
+	"github.com/erpbackbone/backbone/domain/fault"
 )
 
 // submitPage submits an intent that waits for a controller if it is secret, and returns its answer.
@@ -154,4 +159,66 @@ func TestSegregationReport(t *testing.T) {
 		require.Equal(t, http.StatusForbidden, h.do(t, testRequest{method: "GET", path: "/api/sod/report", token: token}).status, token)
 	}
 	require.Equal(t, http.StatusBadRequest, h.do(t, testRequest{method: "GET", path: "/api/sod/report?from=soon", token: "auditor"}).status)
+}
+
+// Who sees a waiting intent and lacks the right to decide on it is refused as ever, and the attempt is
+// an event of the intent. Who does not see it leaves no trace on it.
+func TestDeniedDecisions(t *testing.T) {
+	t.Parallel()
+	h := startAPI(t)
+	executed := h.submitPage(t, "USMF", "P-1", false, "")["intent_id"].(string)
+	waiting := h.submitPage(t, "USMF", "P-2", true, "")["intent_id"].(string)
+	try := func(token, id, verb, query string) {
+		t.Helper()
+		a := h.do(t, testRequest{method: "POST", path: "/api/intents/" + id + "/" + verb + query, token: token, body: `{"reason":`})
+		require.Equal(t, http.StatusForbidden, a.status, "%s: %s", token, a.body)
+		require.Equal(t, "auth.forbidden", a.json(t)["code"])
+		require.NotContains(t, string(a.body), id+`"`)
+	}
+	before := h.heads(t)
+	for _, token := range []string{"german_ap_clerk", "german_auditor", "compliance", "operator"} {
+		try(token, waiting, "approve", "")
+		try(token, waiting, "reject", "?legal_entity=USMF")
+	}
+	for _, id := range []string{executed, waiting[:20] + "ZZZZZZ", "none"} {
+		try("ap_clerk", id, "approve", "")
+	}
+	try("ap_clerk", waiting, "approve", "?legal_entity=DEMF")
+	try("ap_clerk", waiting, "approve", "?legal_entity=USMF%00")
+	require.Equal(t, before, h.heads(t), "not seen, or not waiting")
+
+	try("ap_clerk", waiting, "approve", "")
+	try("ap_clerk", waiting, "approve", "?legal_entity=USMF&wrong=1")
+	try("ap_clerk", waiting, "reject", "")
+	for _, token := range []string{"american_ap_clerk", "module", "admin_service", "auditor"} {
+		try(token, waiting, "approve", "")
+	}
+	try("auditor", waiting, "withdraw", "")
+	a := h.do(t, testRequest{method: "GET", path: "/api/sod/report", token: "auditor"})
+	var got []string
+	for _, r := range a.json(t)["refusals"].([]any) {
+		r := r.(map[string]any)
+		require.Equal(t, []any{"USMF", "note.add_page", "auth.forbidden", waiting}, []any{r["legal_entity"], r["intent_type"], r["code"], r["last_intent"]})
+		got = append(got, fmt.Sprint(r["actor_id"], " ", r["attempt"], " ", r["times"]))
+	}
+	require.Equal(t, []string{
+		"p-admin_service approve 1", "p-american-ap_clerk approve 1", "p-ap_clerk approve 2", "p-ap_clerk reject 1", "p-auditor approve 1", "p-auditor withdraw 1", "p-module approve 1",
+	}, got)
+	require.Equal(t, http.StatusCreated, h.do(t, testRequest{method: "POST", path: "/api/intents/" + waiting + "/approve", token: "controller"}).status, "it waited as before")
+}
+
+// unreadableIntents cannot read any intent.
+type unreadableIntents struct{ httpapi.Intents }
+
+func (unreadableIntents) RefuseDecision(context.Context, pipeline.Caller, pipeline.Decision, string, error) error {
+	return fault.New(fault.Unavailable, "store.unavailable", "the database does not answer; try again")
+}
+
+// An attempt that cannot be recorded because the intent cannot be read is not answered as if it had been.
+func TestDeniedDecisions_Unavailable(t *testing.T) {
+	t.Parallel()
+	h := startAPI(t, func(c *httpapi.Config) { c.Intents = unreadableIntents{c.Intents} })
+	id := h.submitPage(t, "USMF", "P-1", true, "")["intent_id"].(string)
+	a := h.do(t, testRequest{method: "POST", path: "/api/intents/" + id + "/approve", token: "ap_clerk"})
+	require.Equal(t, http.StatusServiceUnavailable, a.status, "%s", a.body)
 }

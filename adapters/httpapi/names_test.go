@@ -48,6 +48,8 @@ func TestNames(t *testing.T) {
 	t.Parallel()
 	h := startAPI(t, func(c *httpapi.Config) { c.Names, c.Personal = namedPersons{}, namedPersons{} })
 	made := h.submitPage(t, "USMF", "P-1", true, "")
+	refused := h.submitPage(t, "DEMF", "P-2", true, "")["intent_id"].(string)
+	require.Equal(t, http.StatusForbidden, h.do(t, testRequest{method: "POST", path: "/api/intents/" + refused + "/withdraw", token: "controller", body: `{"reason":"mine"}`}).status)
 	id, correlation := made["intent_id"].(string), made["correlation_id"].(string)
 	require.Equal(t, http.StatusOK, h.do(t, testRequest{method: "POST", path: "/api/intents/" + id + "/reject", token: "controller", body: `{"reason":"not ours"}`}).status)
 	events := h.do(t, testRequest{method: "GET", path: "/api/events/process/" + correlation, token: "auditor"}).json(t)["events"].([]any)
@@ -62,6 +64,8 @@ func TestNames(t *testing.T) {
 		{"/api/events/process/" + correlation, "getProcess", both},
 		{"/api/intents/" + id, "getIntent", both},
 		{"/api/intents?legal_entity=USMF", "listIntents", both},
+		{"/api/sod/report?legal_entity=DEMF", "reportSegregation", map[string]any{"p-controller": controller}},
+		{"/api/sod/report?legal_entity=USMF&person=p-controller", "reportSegregation", map[string]any{"p-controller": controller}},
 		{"/api/events/" + last + "/lineage", "getLineage", map[string]any{"p-controller": controller}},
 	} {
 		require.Equal(t, c.names, h.do(t, testRequest{method: "GET", path: c.path, token: "auditor"}).json(t)["names"], c.path)

@@ -188,6 +188,29 @@ func TestServices_Write(t *testing.T) {
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
 }
 
+// An intent of another module looks to a service like none, whatever it tries with the id.
+func TestServices_IntentsOfOthers(t *testing.T) {
+	t.Parallel()
+	h, _, _ := startServices(t)
+	waiting := h.submitPage(t, "USMF", "P-1", true, "")["intent_id"].(string)
+	executed := h.submitPage(t, "USMF", "P-2", false, "")["intent_id"].(string)
+	before := h.heads(t)
+	for _, c := range []struct{ method, verb, body string }{
+		{"GET", "", ""}, {"POST", "/withdraw", `{"reason":"mine"}`},
+	} {
+		for _, query := range []string{"", "?legal_entity=USMF"} {
+			for _, id := range []string{waiting, executed} {
+				other := id[:20] + "ZZZZZZ"
+				unknown := h.do(t, testRequest{method: c.method, path: "/api/intents/" + other + c.verb + query, body: c.body, token: "hr"})
+				hidden := h.do(t, testRequest{method: c.method, path: "/api/intents/" + id + c.verb + query, body: c.body, token: "hr"})
+				require.Equal(t, "intent.not_found", hidden.json(t)["code"])
+				require.Equal(t, unknown.json(t)["detail"], strings.ReplaceAll(hidden.json(t)["detail"].(string), id, other), "%s%s%s", c.method, c.verb, query)
+			}
+		}
+	}
+	require.Equal(t, before, h.heads(t), "nothing was recorded")
+}
+
 // racingStreams lets another writer in between the check of a stream and the append.
 type racingStreams struct {
 	ports.StreamReader
@@ -367,6 +390,10 @@ func TestServices_RequestForTheirPerson(t *testing.T) {
 	}
 	a = h.do(t, testRequest{method: "POST", path: at + "/approve", token: "german_controller", body: `{}`})
 	require.Equal(t, http.StatusCreated, a.status, string(a.body))
+	a = h.do(t, testRequest{method: "GET", path: "/api/sod/report?person=s-notes", token: "auditor"})
+	require.NotEmpty(t, a.json(t)["steps"], "a service has a report of its own")
+	a = h.do(t, testRequest{method: "GET", path: "/api/sod/report?person=p-controller", token: "auditor"})
+	require.Empty(t, a.json(t)["steps"], "which its person's does not repeat")
 }
 
 func TestEnrollPrincipal(t *testing.T) {

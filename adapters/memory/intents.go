@@ -9,7 +9,6 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
-	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
@@ -23,7 +22,7 @@ func (s *Intents) Intent(ctx context.Context, partitionID event.PartitionID, id 
 	return readPartition(ctx, s.state, partitionID, func(p *partition) (intent.Intent, error) {
 		in, ok := p.intents[id]
 		if !ok {
-			return in, fault.New(fault.NotFound, "intent.not_found", "there is no intent %s in this legal entity; check the id and the legal entity", id)
+			return in, intent.NotFound(id)
 		}
 		return cloneIntent(in), nil
 	})

@@ -14,11 +14,11 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Get reads a stored intent and its outcome. The payload's personal values stay sealed;
-// module.Opener opens them at module.LocationOf. The payload is {} once the outcome is Redacted,
-// because it repeats what was redacted.
+// Get reads a stored intent that the caller sees, and its outcome. The payload's personal values stay
+// sealed; module.Opener opens them at module.LocationOf. The payload is {} once the outcome is Redacted,
+// because it repeats what was redacted. Fault intent.not_found.
 func (s *Service) Get(ctx context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, Outcome, error) {
-	stored, err := s.Intents.Intent(ctx, le.Partition, id)
+	stored, err := s.load(ctx, le, id)
 	if err != nil {
 		return intent.Intent{}, Outcome{}, err
 	}
@@ -41,6 +41,20 @@ func (s *Service) isRedacted(ctx context.Context, stored *intent.Intent) (bool, 
 		Partition: stored.Partition, After: stored.FirstSequence - 1, Until: stored.FirstSequence + event.Sequence(stored.EventCount) - 1, Limit: stored.EventCount,
 	})
 	return slices.ContainsFunc(events, func(e event.Recorded) bool { return len(e.Redactions) > 0 }), err
+}
+
+// load reads a stored intent. One of a module that the caller, a service, is not bound to looks
+// like none.
+func (s *Service) load(ctx context.Context, le ports.LegalEntity, id event.ID) (intent.Intent, error) {
+	stored, err := s.Intents.Intent(ctx, le.Partition, id)
+	if err != nil {
+		return intent.Intent{}, err
+	}
+	sight, err := module.SightOf(ctx)
+	if err == nil && !sight.Owns(stored.Type) {
+		err = intent.NotFound(id)
+	}
+	return stored, err
 }
 
 // Decision is one person's approval or rejection of a parked intent.
@@ -230,6 +244,18 @@ func (s *Service) Withdraw(ctx context.Context, requester Caller, d Decision) (O
 	})
 }
 
+// RefuseDecision records that the caller attempted to "approve", "reject" or "withdraw" a waiting
+// intent without any right to such decisions, and returns the refusal. Nothing is recorded of an
+// intent that the caller does not see (intent.not_found) or that does not wait (intent.wrong_state).
+func (s *Service) RefuseDecision(ctx context.Context, caller Caller, d Decision, attempt string, refusal error) error {
+	a, err := s.loadWaiting(ctx, caller, d.LegalEntity, d.Intent)
+	if err != nil {
+		return err
+	}
+	a.recordRefusedDecision(ctx, attempt, refusal)
+	return refusal
+}
+
 // end ends a parked intent without events of its own. A decision without a person is not
 // recorded in the row.
 func (a *attempt) end(ctx context.Context, status intent.Status, decision intent.Approval) (Outcome, error) {
@@ -308,7 +334,7 @@ func mayDecide(approver Caller, in *intent.Intent) (role string, err error) {
 
 // loadWaiting loads a parked intent for a write by caller.
 func (s *Service) loadWaiting(ctx context.Context, caller Caller, le ports.LegalEntity, id event.ID) (*attempt, error) {
-	stored, err := s.Intents.Intent(ctx, le.Partition, id)
+	stored, err := s.load(ctx, le, id)
 	if err != nil {
 		return nil, err
 	}

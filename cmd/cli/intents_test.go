@@ -62,11 +62,12 @@ func TestSod_Report(t *testing.T) {
 	at := time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
 	o := serveAnswers(t, client.SegregationReport{
 		Refusals: []client.RefusedAttempts{{ActorID: "p-1", Attempt: "approve", IntentType: "gl.post_journal", LegalEntity: "DEMF", Code: "sod.same_person", Rule: "S8", Times: 3, LastAt: at, LastIntent: intentID}},
+		Names:    client.PersonNames{"p-1": "Anna Berg"},
 		Steps:    []client.DocumentSteps{{Document: "gl.journal/J-1", LegalEntity: "DEMF", Steps: []client.SegregationStep{{Type: "gl.journal.posted", RecordedAt: at}}}},
 	})
 	require.NoError(t, o.run(t, "sod", "report", "--person", "p-1", "--from", "2026-03-01"))
 	require.Equal(t, []string{"GET /api/sod/report?from=2026-03-01&person=p-1"}, o.requests())
 	out := o.printed()
-	require.Regexp(t, `(?m)^p-1 +approve +gl.post_journal +DEMF +sod.same_person +S8 +3 +2026-03-31 12:00Z +`+intentID, out)
+	require.Regexp(t, `(?m)^p-1 \(Anna Berg\) +approve +gl.post_journal +DEMF +sod.same_person +S8 +3 +2026-03-31 12:00Z +`+intentID, out)
 	require.Regexp(t, `(?m)^gl.journal/J-1 in DEMF\n +2026-03-31 12:00Z +gl.journal.posted +-$`, out)
 }

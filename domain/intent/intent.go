@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
 )
 
 // Status is what became of an intent.
@@ -124,4 +125,9 @@ type Intent struct {
 	Revision          int             // compare-and-set counter, from 1
 	CreatedAt         time.Time
 	UpdatedAt         time.Time
+}
+
+// NotFound is the fault of an id that no intent of a legal entity has, or none that the caller sees.
+func NotFound(id event.ID) error {
+	return fault.New(fault.NotFound, "intent.not_found", "there is no intent %s in this legal entity; check the id and the legal entity", id)
 }

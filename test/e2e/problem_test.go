@@ -168,6 +168,19 @@ func TestHostileRequests(t *testing.T) {
 	})
 	t.Run("body_8_mib_while_sending", func(t *testing.T) { sendSlowly(t, d) })
 
+	// Who may decide on nothing is refused too, and stands in the report.
+	a, err := d.as(t, "ap_clerk").do("POST", "/api/intents/"+waiting+"/approve", `{}`)
+	require.NoError(t, err)
+	require.Equal(t, "auth.forbidden", a.code(), a)
+	var report struct {
+		Refusals []struct {
+			Code string `json:"code"`
+			Last string `json:"last_intent"`
+		} `json:"refusals"`
+	}
+	require.NoError(t, d.as(t, "auditor").want(200, &report, "GET", "/api/sod/report?legal_entity="+problemEntity, ""))
+	require.Contains(t, fmt.Sprint(report.Refusals), "{auth.forbidden "+waiting+"}")
+
 	connection, err := pgx.Connect(t.Context(), d.DSN)
 	require.NoError(t, err)
 	defer func() { _ = connection.Close(context.Background()) }()

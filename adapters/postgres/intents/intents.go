@@ -75,7 +75,7 @@ func (s *Store) DeleteExpiredIdempotencyKeys(ctx context.Context, now time.Time)
 func (s *Store) Intent(ctx context.Context, p event.PartitionID, id event.ID) (intent.Intent, error) {
 	row, err := s.queries.GetIntent(ctx, s.db.Reads, &intentsdb.GetIntentParams{PartitionID: int32(p), ID: pg.UUID(id)})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return intent.Intent{}, fault.New(fault.NotFound, "intent.not_found", "there is no intent %s in this legal entity; check the id and the legal entity", id)
+		return intent.Intent{}, intent.NotFound(id)
 	}
 	if err != nil {
 		return intent.Intent{}, pg.Translate(ctx, err)

@@ -2217,6 +2217,8 @@ type Scope struct {
 
 // SegregationReport defines model for SegregationReport.
 type SegregationReport struct {
+	// Names Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
+	Names    PersonNames       `json:"names,omitempty,omitzero"`
 	Refusals []RefusedAttempts `json:"refusals"`
 
 	// Steps Of the person asked for; without one it is empty.
