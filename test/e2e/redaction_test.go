@@ -177,6 +177,22 @@ func TestRedaction(t *testing.T) {
 	d.as(t, "importer").command(t, "ap", "import", "--legal-entity", entity, folder) // some samples are refused
 	recordTexts(t, d, entity)
 
+	// Projections of the tenant that copy a text, take it as their key, or fail on a redacted one.
+	for name, program := range map[string]string{
+		"remarks": `"key":".data.journal_number","fold":"{text: .event.data.description}"`,
+		"named":   `"key":".data.description","fold":"{journals: ((.state.journals // 0) + 1)}"`,
+		"fragile": `"key":".data.journal_number","fold":".event.data.description | if . == \"[REDACTED]\" then error(\"a text\") else {text: .} end"`,
+	} {
+		file := filepath.Join(t.TempDir(), name+".json")
+		require.NoError(t, os.WriteFile(file, fmt.Appendf(nil, `{"name":%q,"filter":{"types":["gl.journal.posted"]},%s}`, name, program), 0o600))
+		d.as(t, "admin").succeed(t, "projections", "create", file)
+		head, err := f.auditor.head(entity)
+		require.NoError(t, err)
+		var rows customRows
+		require.NoError(t, f.auditor.wantCaughtUp(&rows, "/api/projections/"+name+"?legal_entity="+entity+"&min_sequence="+head))
+		require.Len(t, rows.Rows, 5)
+	}
+
 	t.Run("access", func(t *testing.T) {
 		body := redactionBody(entity, posted, "/data/description")
 		for _, persona := range personas {
@@ -227,6 +243,7 @@ func TestRedaction(t *testing.T) {
 	catalog := testkit.Must(module.Build(jsonschema.New(), moduleList()...))
 	// Of each path of each version of a type, up to three events with a text there.
 	redacted := map[string][]string{} // pointers by event
+	requests := map[string]string{}   // ids by event
 	var last []string
 	for _, eventType := range catalog.EventTypes {
 		if len(eventType.Redactable) == 0 {
@@ -246,7 +263,8 @@ func TestRedaction(t *testing.T) {
 				covered++
 				if redacted[e.ID] == nil {
 					redacted[e.ID] = pointers
-					last = append(last, f.redact(t, entity, e.ID, pointers...).ID)
+					requests[e.ID] = f.redact(t, entity, e.ID, pointers...).ID
+					last = append(last, requests[e.ID])
 				}
 			}
 			name := fmt.Sprintf("%s v%d %s", eventType.Type, eventType.SchemaVersion, path)
@@ -259,6 +277,16 @@ func TestRedaction(t *testing.T) {
 	}
 
 	require.Equal(t, before, reports(), "the money is as it was")
+	var rows customRows
+	require.NoError(t, f.auditor.wantCaughtUp(&rows, "/api/projections/remarks?legal_entity="+entity+"&key=GJ-2026-000001"))
+	require.JSONEq(t, `{"text":"[REDACTED]"}`, string(rows.Rows[0].State), "a program that fails keeps no other rows from being recomputed")
+	var signed struct {
+		Certificate struct {
+			ToRebuild []string `json:"to_rebuild"`
+		} `json:"certificate"`
+	}
+	require.NoError(t, f.auditor.want(http.StatusOK, &signed, "GET", "/api/redaction-requests/"+requests[posted]+"/certificate", ""))
+	require.ElementsMatch(t, []string{"demo/fragile", "demo/named"}, signed.Certificate.ToRebuild, "these may hold the text still")
 	var ledger any
 	require.NoError(t, f.auditor.wantCaughtUp(&ledger, "/api/gl/accounts/6000/ledger?legal_entity="+entity))
 	require.NotContains(t, fmt.Sprint(ledger), "Ada", "the rows were recomputed")
