@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"maps"
 	"regexp"
 	"slices"
@@ -239,10 +240,10 @@ func redactValues(payload []byte, pointers []string) ([]byte, error) {
 			return nil, shredding.RedactionPointerInvalid()
 		}
 		switch value := payload[start:end]; {
-		case value[0] == '-' || value[0] >= '0' && value[0] <= '9':
-			return nil, shredding.RedactionOfNumber()
 		case shredding.HasSealed(value):
 			return nil, shredding.RedactionOfSealed()
+		case holdsNumber(value):
+			return nil, shredding.RedactionOfNumber()
 		case string(value) == shredding.Redacted:
 			return nil, shredding.RedactionRepeated()
 		}
@@ -251,6 +252,18 @@ func redactValues(payload []byte, pointers []string) ([]byte, error) {
 		}
 	}
 	return payload, nil
+}
+
+// holdsNumber reports whether a value is a number, or holds one at any depth.
+func holdsNumber(value []byte) bool {
+	tokens := json.NewDecoder(bytes.NewReader(value))
+	tokens.UseNumber()
+	for {
+		token, err := tokens.Token()
+		if _, isNumber := token.(json.Number); isNumber || err != nil {
+			return isNumber
+		}
+	}
 }
 
 // dropSnapshots removes the snapshots that may have folded an event.

@@ -341,8 +341,9 @@ func (t *Targets) Forget(ctx context.Context, name string, id event.PartitionID,
 }
 
 // RecomputeReaders recomputes the rows of an entity in every projection that reads a type of event,
-// and returns the names of those whose rows of the entity cannot be recomputed alone. Every version
-// must have passed the sequence. It may be repeated. Faults: projection.target_behind,
+// and returns the names of those whose rows of the entity cannot be recomputed alone, or whose
+// program fails on an event: a tenant's program keeps no other row from being recomputed. Every
+// version must have passed the sequence. It may be repeated. Faults: projection.target_behind,
 // projection.other_code while a version of another release is live.
 func (t *Targets) RecomputeReaders(ctx context.Context, eventType string, le ports.LegalEntity, entity event.StreamID, passed event.Sequence) (left []string, err error) {
 	for i := range t.config.Declared {
@@ -372,7 +373,7 @@ func (t *Targets) RecomputeReaders(ctx context.Context, eventType string, le por
 		_, err := t.Rebuild(ctx, TargetOrder{Name: p.Name, Version: p.Version, Partitions: []event.PartitionID{le.Partition}, Entity: entity, By: "redaction"})
 		switch {
 		case err == nil, fault.KindOf(err) == fault.NotFound: // it was dropped
-		case fault.CodeOf(err) == projection.CodeUnreadable, fault.CodeOf(err) == projection.CodeTargetTooLarge:
+		case fault.KindOf(err) == fault.FailedPrecondition, fault.KindOf(err) == fault.Invalid: // also of its program
 			left = append(left, p.Name)
 		default:
 			return nil, err

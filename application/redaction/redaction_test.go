@@ -66,10 +66,14 @@ func (tillModule) Register(r *module.Registrar) error {
 const visitSchema = `{"type":"object","additionalProperties":false,"required":["report","rating"],"properties":{
 	"report":{"type":"string"},"rating":{"type":"number"},"visit_number":{"type":"string"},"mood":{"type":"string","enum":["good","bad"]},
 	"form":{"type":"string","pattern":"^F-[0-9]+$"},"customer_id":{"type":"string"},"customer":{"type":"string"},"seen":{"type":"boolean"},
-	"extra":{},"parts":{"type":"array","items":{"type":"object","additionalProperties":false,"properties":{"text":{"type":"string"}}}}}}`
+	"extra":{},"inside":{"type":"object"},
+	"guests":{"type":"array","items":{"type":"object","additionalProperties":false,"required":["person"],"properties":{"person":{"type":"string"},"email":{"type":"string"}}}},
+	"parts":{"type":"array","items":{"type":"object","additionalProperties":false,"properties":{"text":{"type":"string"}}}}}}`
 
 const visitData = `{"report":"Met Ada","rating":4.50,"visit_number":"V-7","mood":"good","form":"F-12","customer_id":"C-1","customer":"C-1","seen":true,
-	"extra":{"who":"Ada","where":["home"]},"parts":[{"text":"Ada again"}]}`
+	"extra":{"who":"Ada","where":["home"]},"guests":[{"person":"G-1"}],
+	"inside":{"linked":{"customer_id":"C-9"},"listed":[[{"id":{}}]],"named":{"of":["C-1"]},"streamed":["T-crm.customer.visited"],"scored":{"points":[3]},"flagged":[true],"empty":[null]},
+	"parts":[{"text":"Ada again"}]}`
 
 const movedData = `{"number":"M-1","amount":1.50,"remark":"for Ada","clerk":"c-1","lines":[{"text":"Ada","amount":1.50}]}`
 
@@ -101,6 +105,7 @@ func newFixture(t *testing.T) *fixture {
 	_, err = types.Register(ctx, eventtype.Registration{
 		TenantID: "acme", Type: visit, SchemaVersion: 1, Module: "crm", Description: "A customer was visited.", DataSchema: json.RawMessage(visitSchema),
 		BusinessKeys: []eventtype.BusinessKeyRule{{Name: "visit", Fields: []string{"visit_number"}}}, RetentionClass: eventtype.Standard, Active: true,
+		PIIFields: []eventtype.PIIField{{Path: "$.guests[*].email", Class: "contact", Subject: json.RawMessage(`{"path":"$.guests[*].person","type":"person"}`)}},
 	}, event.Actor{Type: event.Human, ID: "p-admin"}, registry.ProofRequest{})
 	require.NoError(t, err)
 	ids := system.NewIDs()
@@ -256,7 +261,18 @@ func TestRules(t *testing.T) {
 		{visit, []string{"/data/seen"}, "not_redactable"},
 		{visit, []string{"/data/visit_number"}, "not_redactable"},
 		{visit, []string{"/data/customer_id"}, "not_redactable"},
-		{visit, []string{"/data/customer"}, "not_redactable"}, // it names the entity
+		{visit, []string{"/data/customer"}, "not_redactable"},      // it names the entity
+		{visit, []string{"/data/inside/linked"}, "not_redactable"}, // inside of a value the rules are the same
+		{visit, []string{"/data/inside/linked/customer_id"}, "not_redactable"},
+		{visit, []string{"/data/inside/listed"}, "not_redactable"},
+		{visit, []string{"/data/inside/listed/0/0/id"}, "not_redactable"},
+		{visit, []string{"/data/inside/named"}, "not_redactable"},
+		{visit, []string{"/data/inside/streamed"}, "not_redactable"},
+		{visit, []string{"/data/inside/scored"}, "not_redactable"},
+		{visit, []string{"/data/inside/flagged"}, "not_redactable"},
+		{visit, []string{"/data/inside/empty"}, "not_redactable"},
+		{visit, []string{"/data/guests/0/person"}, "not_redactable"}, // it names the person of sealed values
+		{visit, []string{"/data/guests"}, "not_redactable"},
 		{visit, []string{"/data/mood"}, "schema_violated"},
 		{visit, []string{"/data/parts"}, "schema_violated"},
 		{visit, []string{"/data/ada@example.org"}, "pointer_personal"},

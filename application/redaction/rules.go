@@ -3,6 +3,7 @@ package redaction
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"slices"
 	"strings"
 
@@ -140,7 +141,8 @@ func notRedactable(pointer, reason string) error {
 
 // checkMember refuses a value that is computed with. A module knows this of its own types and
 // declares the members that are free. In other types a text is free unless it identifies
-// something: the entities, the stream, a business key, a subject of personal data.
+// something: the entities, the stream, a business key, a subject of personal data. Of an object
+// or array, every value inside must be free.
 func (r Rules) checkMember(t *module.RegisteredType, e event.Recorded, body event.Body, pointer string, value []byte) error {
 	inData := strings.TrimPrefix(pointer, "/data")
 	if paths, owned := r.Declared.RedactableMembers(t.Type, t.SchemaVersion); owned {
@@ -150,55 +152,91 @@ func (r Rules) checkMember(t *module.RegisteredType, e event.Recorded, body even
 		return nil
 	}
 	var decoded any
-	if json.Unmarshal(value, &decoded) != nil || !holdsTextsOnly(decoded) {
-		return notRedactable(pointer, "only texts are redacted: amounts, numbers and flags are not personal data by themselves")
+	if err := json.Unmarshal(value, &decoded); err != nil {
+		return pointerInvalid(pointer)
 	}
 	steps := strings.Split(strings.TrimPrefix(inData, "/"), "/")
-	first, last := jsondoc.UnescapeToken(steps[0]), jsondoc.UnescapeToken(steps[len(steps)-1])
-	if last == "id" || strings.HasSuffix(last, "_id") {
-		return notRedactable(pointer, "the value is an id, which other events and read models are found by")
+	for i := range steps {
+		steps[i] = jsondoc.UnescapeToken(steps[i])
 	}
 	if slices.ContainsFunc(t.BusinessKeys, func(k eventtype.BusinessKeyRule) bool {
-		return slices.Contains(k.Fields, first) || k.Document == first
+		return slices.Contains(k.Fields, steps[0]) || k.Document == steps[0]
 	}) {
 		return notRedactable(pointer, "a business key is derived from the value")
 	}
-	if text, isText := decoded.(string); isText && (text == e.Stream.ID || slices.ContainsFunc(body.EntityRefs, func(ref event.EntityRef) bool { return ref.ID == text })) {
-		return notRedactable(pointer, "the value names an entity or the stream of the event")
+	if slices.ContainsFunc(steps, isIDName) {
+		return notRedactable(pointer, reasonID)
 	}
-	if slices.ContainsFunc(t.PIIFields, func(f eventtype.PIIField) bool { return module.CoversPointer(subjectPaths(f), inData) }) {
-		return notRedactable(pointer, "the value names the person whose sealed values are beside it")
+	identifiers := identifiers{subjects: subjectPaths(t.PIIFields), texts: map[string]bool{e.Stream.ID: true}}
+	for _, ref := range body.EntityRefs {
+		identifiers.texts[ref.ID] = true
+	}
+	if reason := identifiers.refusal(steps, decoded); reason != "" {
+		return notRedactable(pointer, reason)
 	}
 	return nil
 }
 
-// subjectPaths returns the path that names the person of a declared field, if it is a path.
-func subjectPaths(f eventtype.PIIField) []string {
-	var subject struct {
-		Path string `json:"path"`
-	}
-	if json.Unmarshal(f.Subject, &subject) != nil || subject.Path == "" {
-		return nil
-	}
-	return []string{subject.Path}
+const reasonID = "the value is or holds an id, which other events and read models are found by"
+
+func isIDName(name string) bool { return name == "id" || strings.HasSuffix(name, "_id") }
+
+// identifiers is what the texts of an event identify that belongs to no module.
+type identifiers struct {
+	subjects [][]string      // steps of the paths to the persons of sealed values
+	texts    map[string]bool // ids of the stream and the entities
 }
 
-func holdsTextsOnly(v any) bool {
-	switch x := v.(type) {
+// refusal returns why a value may not be redacted, "" if it may. steps lead from the data to it.
+func (ids identifiers) refusal(steps []string, value any) string {
+	switch x := value.(type) {
 	case string:
-		return true
+		if ids.texts[x] {
+			return "the value is or holds the id of an entity or of the stream of the event"
+		}
+		if slices.ContainsFunc(ids.subjects, func(path []string) bool { return slices.EqualFunc(path, steps, isStep) }) {
+			return "the value names the person whose sealed values are beside it"
+		}
+		return ""
 	case []any:
-		return !slices.ContainsFunc(x, func(v any) bool { return !holdsTextsOnly(v) })
-	case map[string]any:
 		for _, v := range x {
-			if !holdsTextsOnly(v) {
-				return false
+			if reason := ids.refusal(append(steps, event.EachElement), v); reason != "" {
+				return reason
 			}
 		}
-		return true
+		return ""
+	case map[string]any:
+		for _, name := range slices.Sorted(maps.Keys(x)) {
+			if isIDName(name) {
+				return reasonID
+			}
+			if reason := ids.refusal(append(steps, name), x[name]); reason != "" {
+				return reason
+			}
+		}
+		return ""
 	default:
-		return false
+		return "only texts are redacted: amounts, numbers and flags are not personal data by themselves"
 	}
+}
+
+// isStep reports whether a step of a path goes to a member or an element.
+func isStep(step, name string) bool { return step == event.EachElement || step == name }
+
+// subjectPaths returns the paths that name the persons of declared fields.
+func subjectPaths(fields []eventtype.PIIField) (paths [][]string) {
+	for _, f := range fields {
+		var subject struct {
+			Path string `json:"path"`
+		}
+		if json.Unmarshal(f.Subject, &subject) != nil {
+			continue
+		}
+		if steps, ok := event.ParsePath(subject.Path); ok {
+			paths = append(paths, steps)
+		}
+	}
+	return paths
 }
 
 // checkResult refuses data that does not fit the schema any more, fails a check of its module,

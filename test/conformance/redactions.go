@@ -12,14 +12,15 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
 // The payload of the event of a RedactionStore, and the same with "[REDACTED]" at RedactedPointers.
 const (
-	PlainPayload    = `{"data":{"name" : "Ada","amount":1.50,"lines":[{"note":"call Ada"},{"note":"x"}],"email":{"$pii":"AQ","sub":"employee:E-1"}},"dimensions":{},"entity_refs":[]}`
-	RedactedPayload = `{"data":{"name" : "[REDACTED]","amount":1.50,"lines":[{"note":"[REDACTED]"},{"note":"x"}],"email":{"$pii":"AQ","sub":"employee:E-1"}},"dimensions":{},"entity_refs":[]}`
+	PlainPayload    = `{"data":{"name" : "Ada","amount":1.50,"lines":[{"note":"call Ada"},{"note":"x"}],"email":{"$pii":"AQ","sub":"employee:E-1"},"parts":[{"prices":[-2]}]},"dimensions":{},"entity_refs":[]}`
+	RedactedPayload = `{"data":{"name" : "[REDACTED]","amount":1.50,"lines":[{"note":"[REDACTED]"},{"note":"x"}],"email":{"$pii":"AQ","sub":"employee:E-1"},"parts":[{"prices":[-2]}]},"dimensions":{},"entity_refs":[]}`
 )
 
 // RedactedPointers lead to the values that RedactedPayload lacks.
@@ -351,8 +352,14 @@ func redactionValues(t *testing.T, s RedactionStore) {
 	for pointer, code := range map[string]string{
 		"/data/nothing": "pointer_invalid", "/data/lines/2": "pointer_invalid", "/data/name/x": "pointer_invalid",
 		"/data/amount": "not_redactable", "/data/email": "sealed",
+		// A number inside of the value is removed with it.
+		"/data/parts": "not_redactable", "/data/parts/0": "not_redactable", "/data/parts/0/prices": "not_redactable", "/data/parts/0/prices/0": "not_redactable",
 	} {
-		_, err := s.Redactions.RedactPayload(t.Context(), s.Approved(t, pointer), s.replacement())
+		to := s.replacement()
+		if payload, err := jsondoc.Splice(nil, s.Event.Payload, pointer, []byte(shredding.Redacted)); err == nil {
+			to = Replacement(to.OldHash, string(payload))
+		}
+		_, err := s.Redactions.RedactPayload(t.Context(), s.Approved(t, pointer), to)
 		requireRedactionFault(t, code, err)
 	}
 	require.Equal(t, s.Event, s.stored(t))

@@ -126,10 +126,11 @@ func (c client) want(status int, into any, method, path, body string, header ...
 
 // event has the members of an event of the API that tests use.
 type event struct {
-	ID       string `json:"id"`
-	Type     string `json:"type"`
-	Sequence string `json:"sequence"`
-	Stream   struct {
+	ID            string `json:"id"`
+	Type          string `json:"type"`
+	SchemaVersion uint32 `json:"schema_version"`
+	Sequence      string `json:"sequence"`
+	Stream        struct {
 		Type    string `json:"type"`
 		ID      string `json:"id"`
 		Version int    `json:"version"`

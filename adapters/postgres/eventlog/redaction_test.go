@@ -33,11 +33,11 @@ func TestRedaction_the_database_refuses(t *testing.T) {
 	both := conformance.RedactedPointers()
 	r := a.Store().Approved(t, both...)
 	for _, payload := range []string{
-		`{"data":{"name":"[REDACTED]","amount":1.5,"lines":[{"note":"[REDACTED]"},{"note":"x"}],"email":{"$pii":"AQ","sub":"employee:E-1"}},"dimensions":{},"entity_refs":[]}`,
-		`{"data":{"name":"[REDACTED]","amount":1.50,"lines":[{"note":"[REDACTED]"},{"note":"x"}],"email":"[REDACTED]"},"dimensions":{},"entity_refs":[]}`,
+		`{"data":{"name":"[REDACTED]","amount":1.5,"lines":[{"note":"[REDACTED]"},{"note":"x"}],"email":{"$pii":"AQ","sub":"employee:E-1"},"parts":[{"prices":[-2]}]},"dimensions":{},"entity_refs":[]}`,
+		`{"data":{"name":"[REDACTED]","amount":1.50,"lines":[{"note":"[REDACTED]"},{"note":"x"}],"email":"[REDACTED]","parts":[{"prices":[-2]}]},"dimensions":{},"entity_refs":[]}`,
 		// The last of two members counts for the comparison, the first for most readers.
-		`{"data":{"name":"Bob","name":"[REDACTED]","amount":1.50,"lines":[{"note":"[REDACTED]"},{"note":"x"}],"email":{"$pii":"AQ","sub":"employee:E-1"}},"dimensions":{},"entity_refs":[]}`,
-		`{"data":{"name":"[REDACTED]","amount":1.50,"lines":[{"note":"[REDACTED]"},{"note":"forged","n\u006fte":"x"}],"email":{"$pii":"AQ","sub":"employee:E-1"}},"dimensions":{},"entity_refs":[]}`,
+		`{"data":{"name":"Bob","name":"[REDACTED]","amount":1.50,"lines":[{"note":"[REDACTED]"},{"note":"x"}],"email":{"$pii":"AQ","sub":"employee:E-1"},"parts":[{"prices":[-2]}]},"dimensions":{},"entity_refs":[]}`,
+		`{"data":{"name":"[REDACTED]","amount":1.50,"lines":[{"note":"[REDACTED]"},{"note":"forged","n\u006fte":"x"}],"email":{"$pii":"AQ","sub":"employee:E-1"},"parts":[{"prices":[-2]}]},"dimensions":{},"entity_refs":[]}`,
 		`null`,
 	} {
 		refused("payload_refused", r, payload)

@@ -4,10 +4,12 @@ import (
 	"context"
 	"maps"
 	"slices"
+	"strings"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -42,8 +44,9 @@ const (
 // contributed, and returns their number. A key may join events of several entities, so it folds
 // all events that count under these keys: it reads the log from the beginning, and locks the
 // checkpoint only for the last events. Faults: projection.target_too_large,
-// projection.definition_unreadable, projection.changed, projection.fenced, and those of a
-// program on an event that the version has applied.
+// projection.target_unsupported for a key that was made from a redacted text,
+// projection.definition_unreadable, projection.changed, projection.fenced, and those of a program
+// on an event that the version has applied.
 func (s *Service) Recompute(ctx context.Context, p projection.Projection, o ports.RecomputeRequest) (rows int, change ports.TargetChange, err error) {
 	d, err := projection.ParseDefinition(p.Definition)
 	if err != nil {
@@ -91,6 +94,10 @@ func (r *recomputation) run(ctx context.Context) (rows int, change ports.TargetC
 	if err != nil || len(keys) == 0 {
 		return 0, change, err
 	}
+	if r.order.Subject == "" && slices.ContainsFunc(slices.Collect(maps.Keys(keys)), isRedactedKey) {
+		_, name, _ := projection.SplitName(r.work.Projection)
+		return 0, change, projection.TargetUnsupported(name, r.order.Entity.Type)
+	}
 	f := &rowFolder{program: r.program, tenant: r.definition.TenantID, wanted: keys, rows: map[string]ports.ProjectionRow{}}
 	at, now := event.Sequence(0), from
 	for {
@@ -124,6 +131,12 @@ func (r *recomputation) run(ctx context.Context) (rows int, change ports.TargetC
 	}
 	change.Events, change.PassedOver = last.events, last.failed
 	return len(keys), change, nil
+}
+
+// isRedactedKey reports whether a key was made from a redacted text: the row under the earlier
+// text cannot be found by its events any more.
+func isRedactedKey(key string) bool {
+	return strings.Contains(key, strings.Trim(shredding.Redacted, `"`))
 }
 
 // loadSkipped finds the events that the version skipped.

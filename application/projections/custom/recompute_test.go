@@ -39,7 +39,7 @@ func newRecomputeFixture(t *testing.T, change func(*custom.RecomputeConfig)) *re
 		change(&c)
 	}
 	g.service = testkit.Must(custom.New(custom.Config{Compiler: jq.NewWithLimits(untimedLimits()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Decisions: g.decisions, Entities: g.store.Directory, Events: g.store.Events, Recompute: c}))
-	g.targets = testkit.Must(projections.NewTargets(projections.TargetsConfig{Register: g.store.ProjectionVersions, CustomRows: g.service, MaxEvents: 10_000}))
+	g.targets = testkit.Must(projections.NewTargets(projections.TargetsConfig{Register: g.store.ProjectionVersions, Checkpoints: g.store.Projections, CustomRows: g.service, MaxEvents: 10_000}))
 	g.le = g.entity(t, "acme", "USMF")
 	return g
 }
@@ -247,6 +247,20 @@ func TestRecompute_Limits(t *testing.T) {
 		require.Equal(t, projection.CodeTargetTooLarge, fault.CodeOf(err))
 		require.Contains(t, err.Error(), "rebuild the legal entity instead")
 	}
+}
+
+// After a redaction of the text that is the key, no event leads to the row under the earlier text.
+func TestRecompute_RedactedKey(t *testing.T) {
+	t.Parallel()
+	g := newRecomputeFixture(t, nil)
+	p, _ := g.spending(t)
+	g.bill(t, "5", "M-1", "Vendor [REDACTED]", "1")
+	g.advance(t, p, g.le, 1)
+	_, err := g.rebuild(machine, "", false)
+	require.Equal(t, projection.CodeTargetUnsupported, fault.CodeOf(err))
+	left, err := g.targets.RecomputeReaders(t.Context(), posted, g.le, machine, 1)
+	require.NoError(t, err)
+	require.Equal(t, []string{p.Name}, left)
 }
 
 // An event of the stream of an entity usually refers to it too, and is one event.
