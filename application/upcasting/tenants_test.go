@@ -71,3 +71,25 @@ func TestUpcast_RenamedBusinessKey(t *testing.T) {
 	require.Equal(t, "event_type.not_found", code(t, b.append(0, lead, 2, `{"lead_number":"L-1"}`)))
 	require.Equal(t, "append.duplicate_business_key", code(t, b.append(0, lead, 1, `{"number":"L-1"}`)))
 }
+
+// Neither does a version whose key is of another kind, or is kept beside a new name.
+func TestUpcast_UnclaimedBusinessKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first := version(1, `{"type":"object","required":["number"],"properties":{"number":{"type":"string"}}}`)
+	first.BusinessKeys = []eventtype.BusinessKeyRule{{Name: "lead", Fields: []string{"number"}}}
+	b.register(first)
+	require.NoError(t, b.append(0, lead, 1, `{"number":"L-1"}`))
+	for _, c := range []struct{ schema, program, code, data string }{
+		{`{"type":"object","required":["number"],"properties":{"number":{"type":"object"}}}`, `.number = {value: .number}`, "event_type.invalid", `{"number":{"value":"L-1"}}`},
+		{`{"type":"object","required":["lead_number"],"properties":{"lead_number":{"type":"string"},"number":{"type":"string"}}}`, `{lead_number: .number}`, "event_type.incompatible", `{"lead_number":"L-1"}`},
+		{`{"type":"object","properties":{"lead_number":{"type":"string"}},"patternProperties":{"^x-":{}}}`, `{lead_number: .number}`, "event_type.invalid", `{"lead_number":"L-1"}`},
+	} {
+		next := version(2, c.schema, from(1, c.program))
+		next.BusinessKeys = first.BusinessKeys
+		_, err := b.types.Register(t.Context(), next, admin, registry.ProofRequest{})
+		require.Equal(t, c.code, code(t, err))
+		require.Equal(t, "event_type.not_found", code(t, b.append(0, lead, 2, c.data)))
+	}
+	require.Equal(t, "append.duplicate_business_key", code(t, b.append(0, lead, 1, `{"number":"L-1"}`)))
+}
