@@ -63,7 +63,7 @@ func ChangedKey(rules []BusinessKeyRule, data, converted json.RawMessage) (*Busi
 		k := &rules[i]
 		held, _, isClaimed := k.Values(before)
 		kept, _, isKept := k.Values(after)
-		if isClaimed && !(isKept && k.Claim("", held, "") == k.Claim("", kept, "")) {
+		if isClaimed && (!isKept || k.Claim("", held, "") != k.Claim("", kept, "")) {
 			return k, nil
 		}
 	}
