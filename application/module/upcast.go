@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
@@ -20,6 +21,9 @@ type Step struct {
 	// Upcast is nil if no step is declared. Missing required members are filled with the
 	// schema's defaults after it, or instead of it.
 	Upcast UpcastStep
+	// Keys are the business keys that an Upcast to a candidate must keep. Nil for registered
+	// versions, which were proven.
+	Keys []eventtype.BusinessKeyRule
 }
 
 // UpcastStep is a declared step: an Upcast of a module, or a program of an administrator.

@@ -67,11 +67,15 @@ func (r *Registry) Check(ctx context.Context, reg eventtype.Registration, p Proo
 	if compileErr != nil {
 		collect(prependSchemaPointer(compileErr))
 	} else {
-		out.Findings = append(append(out.Findings, reg.CheckPersonal()...), reg.CheckBusinessKeys()...)
+		out.Findings = append(out.Findings, reg.CheckPersonal()...)
 		collect(checkExamples(compiled, reg.Examples))
 	}
 	current := r.current(reg.TenantID)
-	switch have := current.registration(reg.Type, reg.SchemaVersion); {
+	have := current.registration(reg.Type, reg.SchemaVersion)
+	if have == nil && compileErr == nil {
+		out.Findings = append(out.Findings, reg.CheckBusinessKeys()...)
+	}
+	switch {
 	case have != nil && (equalRegistrations(*have, reg) || have.Amendment != nil && equalRegistrations(*have.Amendment, reg)):
 		c := eventtype.Compare(have, &reg)
 		out.Comparison, out.Verdict = &c, VerdictUnchanged
@@ -372,6 +376,9 @@ func (r *Registry) compareNow(current *snapshot, reg *eventtype.Registration) (*
 	case reg.Proposal != nil && (have == nil || have.Proposal == nil || have.Proposal.Digest != reg.Proposal.Digest):
 		return nil, eventtype.NotProposed(reg.Type)
 	case have == nil || have.Withheld && reg.Proposal != nil:
+		if err := eventtype.Invalid(reg.CheckBusinessKeys()); err != nil {
+			return nil, err
+		}
 		return r.checkEvolution(current, reg)
 	case have.Withheld || equalRegistrations(*have, *reg):
 		return nil, eventtype.Duplicate(reg.Type, reg.SchemaVersion)

@@ -51,6 +51,68 @@ func TestRegister_BusinessKeyFields(t *testing.T) {
 	require.Equal(t, "event_type.incompatible", code(t, err), "held keys would not be found again")
 }
 
+// An upcaster converts what is read and claims nothing, so it excuses no field that cannot be claimed.
+func TestRegister_BusinessKeyClaimed(t *testing.T) {
+	t.Parallel()
+	const (
+		known  = `{"type":"object","required":["number"],"properties":{"number":{"type":"string"},"id":{"type":"string"}}}`
+		object = `{"type":"object","required":["number"],"properties":{"number":{"type":"object"},"id":{"type":"string"}}}`
+		kept   = `{"type":"object","required":["quote_number"],"properties":{"quote_number":{"type":"string"},"number":{"type":"string"},"id":{"type":"string"}}}`
+	)
+	r := proposing(t, eventTypes(t, newStore()))
+	refused := func(reg eventtype.Registration, want, field, code string) {
+		t.Helper()
+		_, err := r.Register(t.Context(), reg, admin, registry.ProofRequest{})
+		f, ok := fault.As(err)
+		require.True(t, ok)
+		require.Equal(t, want, f.Code)
+		require.Equal(t, field+" "+code, f.Violations[0].Field+" "+f.Violations[0].Code)
+		found, err := r.Check(t.Context(), reg, registry.ProofRequest{})
+		require.NoError(t, err)
+		require.Equal(t, registry.VerdictRefused, found.Verdict)
+		require.Contains(t, found.Findings, f.Violations[0])
+	}
+	refused(quoteWith(1, object), "event_type.invalid", "/business_keys/0/fields/0", "event_type.business_key_field_type")
+	_, err := r.Register(t.Context(), quoteWith(1, known), admin, registry.ProofRequest{})
+	require.NoError(t, err)
+	refused(upcasting(quoteWith(2, object), `.number = {value: .number}`), "event_type.invalid", "/business_keys/0/fields/0", "event_type.business_key_field_type")
+	refused(upcasting(quoteWith(2, kept), `{quote_number: .number, id}`), "event_type.incompatible", "/business_keys/0/fields/0", "event_type.business_key_changed")
+}
+
+// A version that an earlier release stored is not judged again: not when it is registered with the
+// same content, not when it gets a member, and not at the start of a node. The next version is.
+func TestRegister_BusinessKeyStored(t *testing.T) {
+	t.Parallel()
+	const (
+		anything = `{"type":"object","additionalProperties":false,"properties":{"number":{},"id":{"type":"string"}}}`
+		amended  = `{"type":"object","additionalProperties":false,"properties":{"number":{},"id":{"type":"string"},"pages":{"type":"integer"}}}`
+		typed    = `{"type":"object","additionalProperties":false,"properties":{"number":{"type":"string"},"id":{"type":"string"}}}`
+	)
+	types := eventTypes(t, newStore())
+	stored := quoteWith(1, anything)
+	require.NoError(t, stored.Validate())
+	stored.Active, stored.RegisteredAt, stored.RegisteredBy, stored.By = true, now, admin.ID, admin
+	_, generation, err := types.EventTypes(t.Context(), acme)
+	require.NoError(t, err)
+	_, err = types.RegisterEventTypeAt(t.Context(), stored, generation)
+	require.NoError(t, err)
+
+	r := proposing(t, types)
+	again := quoteWith(1, anything)
+	found, err := r.Check(t.Context(), again, registry.ProofRequest{})
+	require.NoError(t, err)
+	require.Equal(t, registry.VerdictUnchanged, found.Verdict)
+	_, err = r.Register(t.Context(), again, admin, registry.ProofRequest{})
+	require.Equal(t, "event_type.duplicate", code(t, err))
+	_, err = r.Register(t.Context(), quoteWith(1, amended), admin, registry.ProofRequest{})
+	require.NoError(t, err)
+
+	_, err = r.Register(t.Context(), quoteWith(2, amended), admin, registry.ProofRequest{})
+	require.Equal(t, "event_type.invalid", code(t, err))
+	_, err = r.Register(t.Context(), upcasting(quoteWith(2, typed), `{number, id}`), admin, registry.ProofRequest{})
+	require.NoError(t, err, "an upcaster is proven on what events hold")
+}
+
 func TestRegister_ReservedNames(t *testing.T) {
 	t.Parallel()
 	r := node(t, eventTypes(t, newStore()), orderSchema)

@@ -428,7 +428,8 @@ func (r *Registry) tenantOf(ctx context.Context, p event.PartitionID) (string, e
 // (Confirm); fault event_type.person_required for a service. So is an amendment that earlier events
 // may contradict: all stored events of the version are read first. Register refuses types with a built-in module's
 // prefix, schemas under which personal data could be stored in clear
-// (eventtype.Registration.CheckPersonal), and versions that violate the policy of schema
+// (eventtype.Registration.CheckPersonal), business keys that events could leave unclaimed
+// (eventtype.Registration.CheckBusinessKeys), and versions that violate the policy of schema
 // evolution (event_type.incompatible, see eventtype.Compare). If the version declares
 // upcasters, or requires members that earlier events lack, all stored events of the type are
 // read first: faults event_type.upcaster_failed and event_type.proof_needed. With a proof
@@ -445,7 +446,7 @@ func (r *Registry) Register(ctx context.Context, reg eventtype.Registration, by 
 	if err := r.checkOwner(reg.TenantID, reg.Type); err != nil {
 		return eventtype.Registration{}, err
 	}
-	if err := r.checkAgainstSchema(&reg); err != nil {
+	if err := r.checkPersonal(&reg); err != nil {
 		return eventtype.Registration{}, err
 	}
 	stored, err := r.validateAndStore(ctx, reg, by, func(ctx context.Context, reg eventtype.Registration) (eventtype.Registration, error) {
@@ -457,13 +458,13 @@ func (r *Registry) Register(ctx context.Context, reg eventtype.Registration, by 
 	return stored, r.Refresh(ctx, reg.TenantID)
 }
 
-// checkAgainstSchema reports what a registration's personal data and business keys contradict in
-// its schema, together with its other errors. A schema that does not compile is refused by a later check.
-func (r *Registry) checkAgainstSchema(reg *eventtype.Registration) error {
+// checkPersonal reports what a registration's personal data contradict in its schema, together with
+// its other errors. A schema that does not compile is refused by a later check.
+func (r *Registry) checkPersonal(reg *eventtype.Registration) error {
 	if _, err := r.schemas.Compile(reg.DataSchema); err != nil {
 		return nil //nolint:nilerr // a later check refuses it
 	}
-	contradicted := append(reg.CheckPersonal(), reg.CheckBusinessKeys()...)
+	contradicted := reg.CheckPersonal()
 	if len(contradicted) == 0 {
 		return nil
 	}

@@ -154,6 +154,14 @@ func (r *Registry) buildCandidate(current *snapshot, reg *eventtype.Registration
 	}
 	versions[reg.SchemaVersion] = t
 	steps := upcastSteps(versions)
+	for at, list := range steps {
+		for i := range list {
+			if list[i].To == t {
+				list[i].Keys = versions[at].BusinessKeys
+			}
+			at = list[i].To.SchemaVersion
+		}
+	}
 	if reg.Amends { // its events are read as they are, so they have to fit as they are
 		as := *t
 		as.Defaults = eventtype.Defaults{}

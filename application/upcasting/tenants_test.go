@@ -71,3 +71,54 @@ func TestUpcast_RenamedBusinessKey(t *testing.T) {
 	require.Equal(t, "event_type.not_found", code(t, b.append(0, lead, 2, `{"lead_number":"L-1"}`)))
 	require.Equal(t, "append.duplicate_business_key", code(t, b.append(0, lead, 1, `{"number":"L-1"}`)))
 }
+
+// Neither does a version whose key is of another kind, or is kept beside a new name.
+func TestUpcast_UnclaimedBusinessKey(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first := version(1, `{"type":"object","required":["number"],"properties":{"number":{"type":"string"}}}`)
+	first.BusinessKeys = []eventtype.BusinessKeyRule{{Name: "lead", Fields: []string{"number"}}}
+	b.register(first)
+	require.NoError(t, b.append(0, lead, 1, `{"number":"L-1"}`))
+	for _, c := range []struct{ schema, program, code, data string }{
+		{`{"type":"object","required":["number"],"properties":{"number":{"type":"object"}}}`, `.number = {value: .number}`, "event_type.invalid", `{"number":{"value":"L-1"}}`},
+		{`{"type":"object","required":["lead_number"],"properties":{"lead_number":{"type":"string"},"number":{"type":"string"}}}`, `{lead_number: .number}`, "event_type.incompatible", `{"lead_number":"L-1"}`},
+		{`{"type":"object","properties":{"lead_number":{"type":"string"}},"patternProperties":{"^x-":{}}}`, `{lead_number: .number}`, "event_type.invalid", `{"lead_number":"L-1"}`},
+	} {
+		next := version(2, c.schema, from(1, c.program))
+		next.BusinessKeys = first.BusinessKeys
+		_, err := b.types.Register(t.Context(), next, admin, registry.ProofRequest{})
+		require.Equal(t, c.code, code(t, err))
+		require.Equal(t, "event_type.not_found", code(t, b.append(0, lead, 2, c.data)))
+	}
+	require.Equal(t, "append.duplicate_business_key", code(t, b.append(0, lead, 1, `{"number":"L-1"}`)))
+}
+
+// An upcaster keeps what earlier events claimed, in fields that need not be there too.
+func TestProve_BusinessKeyKept(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	first := version(1, `{"type":"object","properties":{"number":{"type":"string"}}}`)
+	first.BusinessKeys = []eventtype.BusinessKeyRule{{Name: "lead", Fields: []string{"number"}, Normalise: eventtype.NormaliseDocumentNumber}}
+	b.register(first)
+	require.NoError(t, b.append(0, lead, 1, `{}`))
+	require.NoError(t, b.append(0, lead, 1, `{"number":"l-7"}`))
+	next := func(member, program string) eventtype.Registration {
+		r := version(2, `{"type":"object","properties":{"number":`+member+`,"lead_number":{"type":"string"},"size":{"type":"integer"}}}`, from(1, program))
+		r.BusinessKeys = append(first.BusinessKeys, eventtype.BusinessKeyRule{Name: "size", Fields: []string{"size"}})
+		return r
+	}
+	for program, member := range map[string]string{
+		`if .number then {lead_number: .number} else . end`: `{"type":"string"}`,
+		`if .number then .number |= "Q" + . else . end`:     `{"type":"string"}`,
+		`if .number then .number = 7 else . end`:            `{"type":"number"}`,
+	} {
+		found := b.check(next(member, program), registry.ProofRequest{Visible: map[event.PartitionID]string{b.entities[0].Partition: "DEMF"}})
+		require.Equal(t, registry.VerdictRefused, found.Verdict, program)
+		require.Equal(t, "/number event_type.business_key_changed", found.Findings[0].Field+" "+found.Findings[0].Code)
+		_, err := b.types.Register(t.Context(), next(member, program), admin, registry.ProofRequest{})
+		require.Equal(t, "event_type.upcaster_failed", code(t, err))
+	}
+	b.register(next(`{"type":"string"}`, `(if .number then .number |= ascii_upcase else . end) | .size = 1`))
+	require.Equal(t, "append.duplicate_business_key", code(t, b.append(0, lead, 2, `{"number":"L-7"}`)))
+}

@@ -10,6 +10,7 @@ import (
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/domain/shredding"
@@ -164,6 +165,7 @@ func upcastData(ctx context.Context, data json.RawMessage, steps []module.Step, 
 	for _, step := range steps {
 		if step.Upcast != nil {
 			hasUpcaster = true
+			before := data
 			if data, err = step.Upcast(ctx, data); err != nil {
 				return nil, hasUpcaster, err
 			}
@@ -174,6 +176,15 @@ func upcastData(ctx context.Context, data json.RawMessage, steps []module.Step, 
 			}
 			if data = bytes.TrimSpace(data); !json.Valid(data) || data[0] != '{' {
 				return nil, hasUpcaster, fault.New(fault.FailedPrecondition, "event_type.upcast_failed", "the upcaster gives no object; correct it")
+			}
+			if found != nil && len(step.Keys) > 0 {
+				changed, err := eventtype.ChangedKey(step.Keys, before, data)
+				if err != nil {
+					return nil, hasUpcaster, err
+				}
+				if changed != nil {
+					*found = append(*found, fault.Violation{Field: "/" + jsondoc.EscapeToken(changed.Fields[0]), Code: "event_type." + string(eventtype.BusinessKeyChanged)})
+				}
 			}
 		}
 		if data, err = step.To.Defaults.Fill(data); err != nil {

@@ -138,6 +138,7 @@ func TestDoctorOfAdministration(t *testing.T) {
 	d, _ := doctor(t, o)
 	require.Equal(t, monitor.FindingOK, d.Findings[0].Status)
 	require.Empty(t, d.Administration.ReservedTypes)
+	require.Empty(t, d.Administration.UnclaimedTypes)
 
 	config := configs.Default()
 	config.Database.DSN = configs.DSN(as(t, "backbone_app", dsn))
@@ -149,8 +150,10 @@ func TestDoctorOfAdministration(t *testing.T) {
 	t.Cleanup(func() { _ = super.Close(t.Context()) })
 	for _, statement := range []string{
 		`ALTER TABLE backbone.event_type_registry DROP CONSTRAINT event_type_registry_sealed`, // these rows are from before it
-		`INSERT INTO backbone.event_types (type, number, is_shared) VALUES ('intent.guess', 9001, false), ('crm.lead.won', 9002, false)`,
-		`INSERT INTO backbone.event_type_registry SELECT 'demo', t.type, 1, 'crm', 'standard', true, '{}', now(), 'p-1' FROM backbone.event_types t WHERE t.number > 9000`,
+		`INSERT INTO backbone.event_types (type, number, is_shared) VALUES ('intent.guess', 9001, false), ('crm.lead.won', 9002, false), ('crm.quote.sent', 9003, false)`,
+		`INSERT INTO backbone.event_type_registry SELECT 'demo', t.type, 1, 'crm', 'standard', true, CASE t.type WHEN 'crm.quote.sent' THEN
+			'{"type": "crm.quote.sent", "schema_version": 1, "data_schema": {"properties": {"number": {"type": "object"}}}, "business_keys": [{"name": "quote", "fields": ["number"]}]}'::json
+			ELSE '{}' END, now(), 'p-1' FROM backbone.event_types t WHERE t.number > 9000`,
 	} {
 		_, err = super.Exec(t.Context(), statement)
 		require.NoError(t, err)
@@ -158,13 +161,15 @@ func TestDoctorOfAdministration(t *testing.T) {
 	d, text := doctor(t, o)
 	require.Len(t, d.Administration.Policies, 1)
 	require.Equal(t, "demo", d.Administration.Policies[0].TenantID)
-	require.Len(t, d.Findings, 1, "the policies are those of this program")
+	require.Len(t, d.Findings, 2, "the policies are those of this program")
 	require.Contains(t, text, "intent.guess")
+	require.Equal(t, []monitor.UnclaimedType{{TenantID: "demo", Type: "crm.quote.sent", SchemaVersion: 1}}, d.Administration.UnclaimedTypes)
+	require.Contains(t, text, "event type crm.quote.sent version 1 of tenant demo")
 	require.NotContains(t, text, "crm.lead.won")
 
 	o.Modules = nil
 	d, text = doctor(t, o)
-	require.Len(t, d.Findings, 2)
+	require.Len(t, d.Findings, 3)
 	require.Contains(t, text, "policies of tenant demo")
 }
 

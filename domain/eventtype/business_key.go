@@ -48,6 +48,28 @@ func (k BusinessKeyRule) Values(data map[string]json.RawMessage) (values []strin
 	return values, document, true
 }
 
+// ChangedKey finds the first rule under which data claim a key that the converted data do not claim;
+// nil: each claim is kept.
+func ChangedKey(rules []BusinessKeyRule, data, converted json.RawMessage) (*BusinessKeyRule, error) {
+	before, err := KeyFields(rules, data)
+	if err != nil {
+		return nil, err
+	}
+	after, err := KeyFields(rules, converted)
+	if err != nil {
+		return nil, err
+	}
+	for i := range rules {
+		k := &rules[i]
+		held, _, isClaimed := k.Values(before)
+		kept, _, isKept := k.Values(after)
+		if isClaimed && (!isKept || k.Claim("", held, "") != k.Claim("", kept, "")) {
+			return k, nil
+		}
+	}
+	return nil, nil
+}
+
 // separator joins the parts of a key; escape precedes a separator or an escape inside a value.
 const (
 	separator = "\x1f"

@@ -39,6 +39,7 @@ func Compare(older, newer *Registration) Comparison {
 		w.add(Changed, docNewer.Root(), DemandType, false, "it is not shown that earlier events still fit; take the change back, or register a new type")
 	}
 	out.Differences = append(w.found, registrationDifferences(older, newer)...)
+	out.Differences = append(out.Differences, keyFieldDifferences(older, newer, memberTypes{root: docOlder.Root()}, memberTypes{root: docNewer.Root()})...)
 	out.Truncated = w.truncated || w.exhausted()
 	if w.exhausted() && len(out.Unmet()) == 0 {
 		out.Differences = append(out.Differences, Difference{
@@ -120,6 +121,25 @@ func businessKeyDifferences(older, newer *Registration, add addDifference) {
 			add(BusinessKeyRemoved, DemandType, "what earlier events claimed would be claimed again; keep the key, or register a new type", "/business_keys/%d", i)
 		}
 	}
+}
+
+// keyFieldDifferences lists the fields of kept business keys that every event carried and that events may
+// lack now.
+func keyFieldDifferences(older, newer *Registration, before, after memberTypes) (out []Difference) {
+	for i, k := range newer.BusinessKeys {
+		if !slices.ContainsFunc(older.BusinessKeys, func(o BusinessKeyRule) bool { return o.Name == k.Name && slices.Equal(o.Fields, k.Fields) }) {
+			continue
+		}
+		for j, name := range k.Fields {
+			if was := before.of(name); was&isAbsent == 0 && after.of(name)&^was&(isAbsent|isNull) != 0 {
+				out = append(out, Difference{
+					Kind: BusinessKeyChanged, Pointer: fmt.Sprintf("/business_keys/%d/fields/%d", i, j), Demand: DemandType,
+					Detail: "every event carried " + quoted(name) + ", and one without it would claim no key; require it again and refuse null, or register a new type",
+				})
+			}
+		}
+	}
+	return out
 }
 
 func personalDifferences(older, newer *Registration, add addDifference) {

@@ -3,6 +3,7 @@ package eventtype_test
 import (
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 
@@ -201,4 +202,46 @@ func TestCompare_Limits(t *testing.T) {
 	require.Empty(t, c.Unmet())
 	c = eventtype.Compare(version(1, closed(`"z":{"type":"null"}`)), version(2, closed(`"z":{"type":"null"},"zz":{"type":"null"},`+strings.Join(many, ","), "zz")))
 	require.Len(t, c.Unmet(), 1, "what is not met is listed nevertheless")
+}
+
+// Where every event claimed a key, a version under which one may claim nothing takes a type of its own.
+func TestCompare_BusinessKeyFields(t *testing.T) {
+	t.Parallel()
+	const key, lost = `"no":{"type":"string"}`, "business_key_changed /business_keys/0/fields/0 new_type unmet"
+	required := func(members string) string {
+		return `{"type":"object","required":["no"],"properties":{` + members + `}}`
+	}
+	optional := func(members string) string { return `{"type":"object","properties":{` + members + `}}` }
+	for name, c := range map[string]struct {
+		older, newer string
+		lost         bool
+	}{
+		"required":            {required(key), required(key + `,"b":{"type":"string"}`), false},
+		"required now":        {optional(key), required(`"no":{"type":"string","default":"x"}`), false},
+		"optional as before":  {optional(key), optional(key + `,"b":{"type":"string"}`), false},
+		"required beside":     {required(key), `{"properties":{` + key + `},"allOf":[{"required":["no"]}]}`, false},
+		"required behind":     {required(key), `{"$ref":"#/definitions/d","definitions":{"d":` + required(key) + `}}`, false},
+		"optional":            {required(key), optional(key), true},
+		"optional beside":     {`{"properties":{` + key + `},"allOf":[{"required":["no"]}]}`, optional(key), true},
+		"required in a case":  {required(key), `{"properties":{` + key + `},"anyOf":[{"required":["no"]},{"required":["b"]}]}`, true},
+		"null":                {required(key), required(`"no":{"type":["string","null"]}`), true},
+		"null in an optional": {optional(key), optional(`"no":{"type":["string","null"]}`), false},
+	} {
+		older, newer := version(1, c.older), version(2, c.newer)
+		older.BusinessKeys = []eventtype.BusinessKeyRule{{Name: "no", Fields: []string{"no"}}}
+		newer.BusinessKeys, newer.Upcasters = older.BusinessKeys, []eventtype.Upcaster{{FromVersion: 1, JQ: "."}}
+		require.Equal(t, c.lost, slices.Contains(short(eventtype.Compare(older, newer)), lost), name)
+	}
+}
+
+// A schema that no store would take is compared in bounded time too: here a member lies behind 2^60 ways.
+func TestCompare_BusinessKeyFieldsBounded(t *testing.T) {
+	t.Parallel()
+	schema := `{"allOf":[{"$ref":"#/definitions/d0"}],"definitions":{`
+	for i := range 60 {
+		schema += fmt.Sprintf(`"d%d":{"allOf":[{"$ref":"#/definitions/d%d"},{"$ref":"#/definitions/d%d"}]},`, i, i+1, i+1)
+	}
+	r := version(1, schema+`"d60":{}}}`)
+	r.BusinessKeys = []eventtype.BusinessKeyRule{{Name: "no", Fields: []string{"no"}}}
+	require.Equal(t, []string{"changed /data_schema new_version_with_upcaster unmet"}, short(eventtype.Compare(r, r)))
 }

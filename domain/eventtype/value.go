@@ -39,6 +39,7 @@ const (
 	isString
 	isInteger
 	isFraction
+	isAbsent  // of a member: the object need not carry it
 	isNumber  = isInteger | isFraction
 	isAnyType = isNull | isBoolean | isObject | isArray | isString | isNumber
 )

@@ -2,6 +2,7 @@ package monitor
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/eventtype"
@@ -9,14 +10,22 @@ import (
 
 // Administration is what tenants and nodes have set.
 type Administration struct {
-	ReservedTypes []ReservedType    `json:"reserved_types"` // at most 100
-	Policies      []InstalledPolicy `json:"policies"`       // by tenant, at most 1000
+	ReservedTypes  []ReservedType    `json:"reserved_types"`  // at most 100
+	UnclaimedTypes []UnclaimedType   `json:"unclaimed_types"` // of modules, and of tenants from before the administrative log; 1000 are looked at
+	Policies       []InstalledPolicy `json:"policies"`        // by tenant, at most 1000
 }
 
 // ReservedType is an event type of a tenant under a prefix of the product.
 type ReservedType struct {
 	TenantID string `json:"tenant"`
 	Type     string `json:"type"`
+}
+
+// UnclaimedType is a version with a business key that events may leave unclaimed.
+type UnclaimedType struct {
+	TenantID      string `json:"tenant,omitempty"` // "": a module's
+	Type          string `json:"type"`
+	SchemaVersion uint32 `json:"schema_version"`
 }
 
 // InstalledPolicy identifies the policies that the log of a tenant recorded last.
@@ -33,9 +42,22 @@ func (m *Monitor) Administration(ctx context.Context) (a Administration, err err
 	if err != nil {
 		return a, monitorFault(ctx, err)
 	}
-	a.ReservedTypes, a.Policies = []ReservedType{}, []InstalledPolicy{}
+	a.ReservedTypes, a.UnclaimedTypes, a.Policies = []ReservedType{}, []UnclaimedType{}, []InstalledPolicy{}
 	for _, t := range types {
 		a.ReservedTypes = append(a.ReservedTypes, ReservedType{t.TenantID, t.Type})
+	}
+	stored, err := m.queries.ListStoredTypes(ctx, m.conn)
+	if err != nil {
+		return a, monitorFault(ctx, err)
+	}
+	for _, row := range stored {
+		t, err := eventtype.ParseDocument(row.Document)
+		if err != nil {
+			return a, err
+		}
+		if len(t.CheckBusinessKeys()) > 0 {
+			a.UnclaimedTypes = append(a.UnclaimedTypes, UnclaimedType{row.TenantID, t.Type, t.SchemaVersion})
+		}
 	}
 	policies, err := m.queries.ListInstalledPolicies(ctx, m.conn)
 	if err != nil {
@@ -58,6 +80,17 @@ func (a Administration) Findings(digest string) []Finding {
 			Next:   "register the type under a name of its own, write new events there, and deprecate this one",
 		})
 	}
+	for _, t := range a.UnclaimedTypes {
+		owner := "of a module"
+		if t.TenantID != "" {
+			owner = "of tenant " + t.TenantID
+		}
+		out = append(out, Finding{
+			Section: "administration", Subject: fmt.Sprintf("event type %s version %d %s", t.Type, t.SchemaVersion, owner), Status: FindingWarn,
+			Detail: "has a business key whose fields may hold something other than a string or a number: such events claim nothing, and duplicates pass",
+			Next:   "register a further version that names the fields under properties with type string, number or integer, write new events there, and deprecate this one",
+		})
+	}
 	for _, p := range a.Policies {
 		if digest != "" && p.SHA256 != digest {
 			out = append(out, Finding{
@@ -68,7 +101,7 @@ func (a Administration) Findings(digest string) []Finding {
 		}
 	}
 	if len(out) == 0 {
-		out = append(out, Finding{Section: "administration", Subject: "event types and policies", Status: FindingOK, Detail: "no reserved names, and the recorded policies are those of this program"})
+		out = append(out, Finding{Section: "administration", Subject: "event types and policies", Status: FindingOK, Detail: "no reserved names, no business keys that claim nothing, and the recorded policies are those of this program"})
 	}
 	return out
 }

@@ -679,6 +679,43 @@ func (q *Queries) ListSessions(ctx context.Context, db DBTX) ([]ListSessionsRow,
 	return items, nil
 }
 
+const ListStoredTypes = `-- name: ListStoredTypes :many
+SELECT t.tenant_id, t.document
+FROM backbone.event_type_registry t
+WHERE NOT EXISTS (
+    SELECT FROM backbone.event_type_history h
+    WHERE h.tenant_id = '' AND t.tenant_id = '' AND h.type = t.type AND h.schema_version = t.schema_version AND h.action = 'registry.type.moved'
+)
+ORDER BY t.tenant_id, t.type, t.schema_version, t.amendment
+LIMIT 1000
+`
+
+type ListStoredTypesRow struct {
+	TenantID string
+	Document []byte
+}
+
+// Types of modules, and of tenants from before the administrative log.
+func (q *Queries) ListStoredTypes(ctx context.Context, db DBTX) ([]ListStoredTypesRow, error) {
+	rows, err := db.Query(ctx, ListStoredTypes)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListStoredTypesRow
+	for rows.Next() {
+		var i ListStoredTypesRow
+		if err := rows.Scan(&i.TenantID, &i.Document); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ListTableSizes = `-- name: ListTableSizes :many
 SELECT (n.nspname || '.' || r.relname)::text AS name, count(*)::int AS parts,
        coalesce(sum(c.reltuples) FILTER (WHERE c.reltuples >= 0), -1)::bigint AS rows_estimated,

@@ -230,6 +230,17 @@ WHERE t.tenant_id <> '' AND split_part(t.type, '.', 1) = ANY(@prefixes::text[])
 ORDER BY 1, 2
 LIMIT 100;
 
+-- name: ListStoredTypes :many
+-- Types of modules, and of tenants from before the administrative log.
+SELECT t.tenant_id, t.document
+FROM backbone.event_type_registry t
+WHERE NOT EXISTS (
+    SELECT FROM backbone.event_type_history h
+    WHERE h.tenant_id = '' AND t.tenant_id = '' AND h.type = t.type AND h.schema_version = t.schema_version AND h.action = 'registry.type.moved'
+)
+ORDER BY t.tenant_id, t.type, t.schema_version, t.amendment
+LIMIT 1000;
+
 -- name: ListInstalledPolicies :many
 -- The policies that each tenant's log recorded last.
 SELECT l.tenant_id, coalesce(p.payload #>> '{data,sha256}', '')::text AS sha256,
