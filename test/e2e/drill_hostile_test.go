@@ -77,8 +77,8 @@ func hostileBodies() map[string][]string {
 
 var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
 
-// configureLedger gives a legal entity books that the journals of hostileBodies are planned against.
-func (i *installation) configureLedger(t *testing.T, admin client, accountant string) {
+// configureLedger gives USMF books with the period 2026-03 open, and returns their controller.
+func (i *installation) configureLedger(t *testing.T, admin client, accountant string) client {
 	t.Helper()
 	admin.must(t, "USMF", "gl.configure_ledger", object{"functional_currency": "USD", "second_person": false})
 	books := admin.as(accountant)
@@ -88,6 +88,7 @@ func (i *installation) configureLedger(t *testing.T, admin client, accountant st
 	controller := admin.as(i.enroll(t, "p-controller", "controller"))
 	controller.must(t, "USMF", "gl.define_fiscal_year", object{"label": "2026", "start": "2026-01-01", "end": "2026-12-31"})
 	controller.must(t, "USMF", "gl.open_period", object{"module": "gl", "period": "2026-03"})
+	return controller
 }
 
 // TestDrillHostileClients lets 64 clients send the most expensive bodies at once, half of them
