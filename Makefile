@@ -27,9 +27,9 @@ RACE_PACKAGES ?= ./domain/... ./application/... ./ports/... ./configs/... ./adap
 # or wait for real leases, so a busy machine may fail them. They never decide about a change.
 DRILLS := ^TestDrill
 
-# Drills that load whole fleets of servers run without the race detector, whose slowness
+# Drills that load whole fleets of servers or measure memory run without the race detector, whose cost
 # would be most of what they see.
-LOAD_DRILLS := ^TestDrill(BrokerCluster|CrashAtEveryCallOnPostgreSQL|ErasuresKilled|FirstStart|Fleet|OutboxByLogical|Restore|Salts|ServerKilledUnderLoad)
+LOAD_DRILLS := ^TestDrill(BrokerCluster|CrashAtEveryCallOnPostgreSQL|ErasuresKilled|FirstStart|Fleet|HostileClients|OutboxByLogical|Restore|Salts|ServerKilledUnderLoad)
 
 # Flags for every run of tests and for `make run`, such as
 # make test TESTFLAGS='-run Append' or make run ARGS='--http 127.0.0.1:9000'.

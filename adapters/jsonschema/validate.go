@@ -3,6 +3,7 @@ package jsonschema
 import (
 	"cmp"
 	"encoding/json"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -31,7 +32,14 @@ func (s *compiledSchema) Validate(document json.RawMessage) ([]fault.Violation, 
 	return s.validateWithLibrary(document)
 }
 
+// slots bounds how many documents the library works on, to one per processor. It keeps every
+// violation, up to 150 times the size of a document that violates its schema everywhere, and
+// more at once would be no faster.
+var slots = make(chan struct{}, runtime.GOMAXPROCS(0))
+
 func (s *compiledSchema) validateWithLibrary(document json.RawMessage) (found []fault.Violation, err error) {
+	slots <- struct{}{}
+	defer func() { <-slots }()
 	defer func() {
 		// The library dereferences what it failed to parse. The checks below refuse such
 		// documents; one that they miss must not end the process.
@@ -111,26 +119,26 @@ func isBoundedNumber(s string) bool {
 // separator joins the names of a path; jsondoc refuses documents that hold it.
 const separator = "\x00"
 
+// violations gives the first maxViolations by pointer and keyword. It holds only a few more at
+// any time, as there may be one for each value of a document.
 func violations(errs []gojsonschema.ResultError) []fault.Violation {
-	type finding struct{ pointer, keyword string }
-	seen := make(map[finding]bool, len(errs))
-	out := make([]fault.Violation, 0, min(len(errs), maxViolations))
-	for _, e := range errs {
+	var out []fault.Violation
+	for i, e := range errs {
 		keyword := cmp.Or(keywords[e.Type()], e.Type())
 		if sentences[keyword] == "" {
 			keyword = "internal"
 		}
-		f := finding{pointerOf(e), keyword}
-		if seen[f] {
+		out = append(out, violation(pointerOf(e), keyword))
+		if len(out) < 4*maxViolations && i+1 < len(errs) {
 			continue
 		}
-		seen[f] = true
-		out = append(out, violation(f.pointer, f.keyword))
+		slices.SortFunc(out, func(a, b fault.Violation) int {
+			return cmp.Or(strings.Compare(a.Field, b.Field), strings.Compare(a.Code, b.Code))
+		})
+		out = slices.Compact(out)
+		out = out[:min(len(out), maxViolations)]
 	}
-	slices.SortFunc(out, func(a, b fault.Violation) int {
-		return cmp.Or(strings.Compare(a.Field, b.Field), strings.Compare(a.Code, b.Code))
-	})
-	return out[:min(len(out), maxViolations)]
+	return out
 }
 
 // pointerOf gives the pointer of a finding: of the value itself, or of the member that is

@@ -15,7 +15,6 @@ import (
 	"fmt"
 	"os"
 	"os/signal"
-	"runtime/debug"
 	"strings"
 	"syscall"
 
@@ -181,18 +180,6 @@ func versionCommand() *cobra.Command {
 			_, err := fmt.Fprintln(cmd.OutOrStdout(), "backbone", configs.Version)
 			return err
 		},
-	}
-}
-
-// gcPercent lets the heap grow to five times the live memory before a collection. The server
-// keeps little memory alive and allocates much: at Go's default of 100 the collector used an
-// eighth of the processor under load.
-const gcPercent = 400
-
-// TuneMemory sets gcPercent for the process, unless GOGC is set.
-func TuneMemory() {
-	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(gcPercent)
 	}
 }
 

@@ -201,10 +201,11 @@ func (c client) head(entity string) (string, error) {
 
 // outcome is the answer to an intent.
 type outcome struct {
-	IntentID string `json:"intent_id"`
-	Status   string `json:"status"`
-	PlanHash string `json:"plan_hash"`
-	Events   []struct {
+	IntentID      string `json:"intent_id"`
+	CorrelationID string `json:"correlation_id"`
+	Status        string `json:"status"`
+	PlanHash      string `json:"plan_hash"`
+	Events        []struct {
 		ID       string `json:"id"`
 		Type     string `json:"type"`
 		Sequence string `json:"sequence"`

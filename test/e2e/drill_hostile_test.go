@@ -4,14 +4,17 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 )
@@ -39,6 +42,10 @@ func hostileBodies() map[string][]string {
 	plain := machineServiced("USMF", "M-1", `{"hours":1}`)
 	before, after, _ := strings.Cut(plain, `"department":"OPS"`)
 	intent := `{"type":"gl.post_journal","legal_entity":"USMF","payload":`
+	journal := func(count int, line, last string) string {
+		return intent + `{"description":"x","posting_date":"2026-03-15","dimensions":{"department":"OPS"},"lines":[` + strings.Repeat(line+",", count-1) + last + `]}}`
+	}
+	const debit = `{"account":"1000","debit_credit":"debit","amount":1}`
 	return map[string][]string{
 		"/api/events": {
 			fill(`{"events":[`, `{}`, `]}`),
@@ -54,7 +61,12 @@ func hostileBodies() map[string][]string {
 		"/api/intents": {
 			fill(intent+`[`, `1`, `]}`),
 			names(intent+`{`, `}}`),
-			intent + `{"description":"x","lines":[` + strings.TrimSuffix(strings.Repeat(`{"account":"1","debit_credit":"debit","amount":1},`, 10_000), ",") + `]}}`,
+			journal(10_000, `{"account":"?","debit_credit":"both","amount":"1"}`, debit), // each line violates the schema
+			journal(10_000, debit, debit), // planned, and has too many lines
+			journal(2_000, debit, debit),  // planned, and does not balance
+			journal(2_000, debit, `{"account":"6000","debit_credit":"credit","amount":1999}`),                // planned, and lacks a dimension at its end
+			journal(2_000, debit, `{"account":"1000","debit_credit":"credit","amount":1999}`),                // executed
+			journal(11_000, `{"account":"1000","debit_credit":"debit","amount":1,"description":"x"}`, debit), // too many values
 		},
 		"/api/query": {
 			fill(`{"legal_entity":"USMF","items":[`, `{"types":["a"]}`, `]}`),
@@ -65,8 +77,23 @@ func hostileBodies() map[string][]string {
 
 var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
 
+// configureLedger gives USMF books with the period 2026-03 open, and returns their controller.
+func (i *installation) configureLedger(t *testing.T, admin client, accountant string) client {
+	t.Helper()
+	admin.must(t, "USMF", "gl.configure_ledger", object{"functional_currency": "USD", "second_person": false})
+	books := admin.as(accountant)
+	books.must(t, "USMF", "gl.define_dimension_value", object{"dimension": "department", "value": "OPS", "name": "Operations"})
+	books.must(t, "USMF", "gl.define_account", object{"code": "1000", "name": "Bank", "type": "asset"})
+	books.must(t, "USMF", "gl.define_account", object{"code": "6000", "name": "Services", "type": "expense", "required_dimensions": []string{"project"}})
+	controller := admin.as(i.enroll(t, "p-controller", "controller"))
+	controller.must(t, "USMF", "gl.define_fiscal_year", object{"label": "2026", "start": "2026-01-01", "end": "2026-12-31"})
+	controller.must(t, "USMF", "gl.open_period", object{"module": "gl", "period": "2026-03"})
+	return controller
+}
+
 // TestDrillHostileClients lets 64 clients send the most expensive bodies at once, half of them
-// leaving before the answer. The server stays below 512 MB of memory and answers its health check.
+// leaving before the answer, with the rights to do what the bodies ask for. Each body gets past
+// admission at least once. The server stays below 512 MB of memory and answers its health check.
 func TestDrillHostileClients(t *testing.T) {
 	t.Parallel()
 	const clients, limit = 64, 512 << 10 // kB
@@ -74,10 +101,13 @@ func TestDrillHostileClients(t *testing.T) {
 	p, anonymous := i.serve(t)
 	i.machines(t, anonymous.server)
 	require.NoError(t, anonymous.as(i.admin).want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"USMF","name":"US","time_zone":"UTC"}`))
-	tokens := make([]string, 4)
-	for n := range tokens {
-		tokens[n] = i.enroll(t, "s-hostile-"+strconv.Itoa(n), "module", "--service")
+	services, accountants := make([]string, 4), make([]string, 4)
+	for n := range services {
+		services[n] = i.enroll(t, "s-hostile-"+strconv.Itoa(n), "module", "--service")
+		accountants[n] = i.enroll(t, "p-hostile-"+strconv.Itoa(n), "gl_accountant")
 	}
+	tokens := map[string][]string{"/api/events": services, "/api/intents": accountants, "/api/query": accountants}
+	i.configureLedger(t, anonymous.as(i.admin), accountants[0])
 	type body struct{ path, text string }
 	var bodies []body
 	for path, texts := range hostileBodies() {
@@ -85,34 +115,49 @@ func TestDrillHostileClients(t *testing.T) {
 			bodies = append(bodies, body{path, text})
 		}
 	}
-	var statuses sync.Map // to *atomic.Int64
-	send := func(n int, b body, stay bool) error {
+	require.Less(t, len(bodies), clients/2, "a client stays for each body")
+	var answers sync.Map // from path and status to *atomic.Int64
+	// send answers whether the server worked on the body.
+	send := func(n int, b body, stay bool) (bool, error) {
 		ctx, leave := context.WithCancel(t.Context())
 		defer leave()
 		r, err := http.NewRequestWithContext(ctx, http.MethodPost, anonymous.server+b.path, bytes.NewReader([]byte(b.text)))
 		if err != nil {
-			return err
+			return false, err
 		}
 		r.Header.Set("Content-Type", "application/json")
-		r.Header.Set("Authorization", "Bearer "+tokens[n%len(tokens)])
+		r.Header.Set("Authorization", "Bearer "+tokens[b.path][n%len(tokens[b.path])])
 		if !stay {
 			r.Body = &leavingBody{Reader: strings.NewReader(b.text), leave: leave}
 		}
 		res, err := transport.RoundTrip(r)
 		if err != nil {
-			return nil
+			return false, nil
 		}
-		count, _ := statuses.LoadOrStore(res.StatusCode, new(atomic.Int64))
+		count, _ := answers.LoadOrStore(fmt.Sprint(b.path, " ", res.StatusCode), new(atomic.Int64))
 		count.(*atomic.Int64).Add(1)
-		return res.Body.Close()
+		refused := res.StatusCode == http.StatusTooManyRequests || res.StatusCode == http.StatusServiceUnavailable
+		return !refused, res.Body.Close()
 	}
+	started := time.Now()
 	var hostile sync.WaitGroup
 	ended := make(chan struct{})
 	for n := range clients {
 		hostile.Go(func() {
+			mine := -1 // the body that this client sends until the server works on it
+			if n%2 == 1 && n/2 < len(bodies) {
+				mine = n / 2
+			}
 			for round := range bodies {
-				if err := send(n, bodies[(n+round)%len(bodies)], n%2 == 0); err != nil {
-					t.Error(err)
+				next := (n/2 + round) % len(bodies)
+				for t.Context().Err() == nil {
+					admitted, err := send(n, bodies[next], n%2 == 1)
+					if err != nil {
+						t.Error(err)
+					}
+					if admitted || next != mine {
+						break
+					}
 				}
 			}
 		})
@@ -135,14 +180,20 @@ func TestDrillHostileClients(t *testing.T) {
 	require.NotNil(t, found)
 	peak, err := strconv.Atoi(string(found[1]))
 	require.NoError(t, err)
-	statuses.Range(func(status, count any) bool {
-		t.Logf("%d: %d answers", status, count.(*atomic.Int64).Load())
+	seen := map[string]int64{}
+	answers.Range(func(answer, count any) bool {
+		seen[answer.(string)] = count.(*atomic.Int64).Load()
 		return true
 	})
-	t.Logf("peak of memory: %d MB", peak>>10)
+	for _, answer := range slices.Sorted(maps.Keys(seen)) {
+		t.Logf("%s: %d answers", answer, seen[answer])
+		require.NotContains(t, answer, " 403", "a body that is not worked on proves nothing")
+	}
+	t.Logf("peak of memory: %d MB, after %s", peak>>10, time.Since(started).Round(time.Second))
 	require.Less(t, peak, limit)
-	_, accepted := statuses.Load(http.StatusCreated)
-	require.True(t, accepted, "the server works under attack")
+	for _, answer := range []string{"/api/events 201", "/api/events 413", "/api/intents 201", "/api/intents 400", "/api/intents 413", "/api/intents 422", "/api/query 413"} {
+		require.Contains(t, seen, answer, "the server works under attack")
+	}
 }
 
 // leavingBody calls leave once it has been read to its end.

@@ -31,7 +31,7 @@ func TestNamesOfPersons(t *testing.T) {
 	var made struct {
 		Token string `json:"token"`
 	}
-	require.NoError(t, admin.want(201, &made, "POST", "/api/admin/principals", `{"person_id":"p-nadia","name":"Nadia Approver","kind":"person","roles":["ap_clerk"],"reason":"joined"}`))
+	require.NoError(t, admin.want(201, &made, "POST", "/api/admin/principals", `{"person_id":"p-nadia","name":"Nadia Approver","kind":"person","roles":["gl_accountant"],"reason":"joined"}`))
 	require.NoError(t, admin.want(400, nil, "POST", "/api/admin/principals", `{"person_id":"s-x","name":"Nadia","kind":"service","roles":["importer"],"modules":["ap"],"responsible_person":"p-nadia"}`))
 	nameOf := func(c client, person string) string {
 		t.Helper()
@@ -76,8 +76,36 @@ func TestNamesOfPersons(t *testing.T) {
 	require.Equal(t, 200, inFrance.status, string(inFrance.body))
 	require.Empty(t, reportLines(t, string(inFrance.body))["event"])
 
+	// The name is joined to what the person did, wherever an auditor reads it.
+	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"USMF","name":"US","time_zone":"UTC"}`))
+	i.configureLedger(t, admin, i.enroll(t, "p-accountant", "gl_accountant"))
+	done := anonymous.as(made.Token).must(t, "USMF", "gl.define_account", object{"code": "6100", "name": "Rent", "type": "expense"})
+	reads := []string{
+		"/api/intents/" + done.IntentID + "?legal_entity=USMF", "/api/intents?legal_entity=USMF&actor=p-nadia",
+		"/api/events/" + done.Events[0].ID + "/lineage?legal_entity=USMF", "/api/events/process/" + done.CorrelationID,
+	}
+	joined := func(c client, path string) string {
+		t.Helper()
+		var read struct {
+			Names map[string]string `json:"names"`
+		}
+		a, err := c.do("GET", path, "")
+		require.NoError(t, err)
+		require.Equal(t, 200, a.status, "%s: %s", path, a)
+		require.Contains(t, string(a.body), "p-nadia", path)
+		require.NoError(t, a.decode(&read))
+		return read.Names["p-nadia"]
+	}
+	for _, path := range reads {
+		require.Equal(t, "Nadia Approver", joined(auditor, path), path)
+		require.Empty(t, joined(anonymous.as(made.Token), path), path)
+	}
+
 	require.Contains(t, eraseSubject(t, officer, second, "person:p-nadia").LegalEntities, "_ADMIN")
 	testkit.Eventually(t, endTime, func() bool { return nameOf(auditor, "p-nadia") == "" }, "the name is gone")
+	for _, path := range reads {
+		require.Empty(t, joined(auditor, path), path)
+	}
 	require.NotContains(t, report(), "Nadia")
 	require.NoError(t, anonymous.as(made.Token).want(200, nil, "GET", "/api/event-types", ""), "access does not depend on the name")
 	require.NoError(t, admin.want(410, nil, "POST", "/api/admin/principals", `{"person_id":"p-nadia","name":"Nadia Approver","kind":"person","renew":true}`))

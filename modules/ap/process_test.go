@@ -1,0 +1,136 @@
+package ap_test
+
+import (
+	"context"
+	"errors"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/application/pipeline"
+	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+type directory struct{ *memory.Directory }
+
+func (d directory) LegalEntity(ctx context.Context, tenantID, code string) (ports.LegalEntity, error) {
+	all, err := d.LegalEntities(ctx, tenantID)
+	for _, le := range all {
+		if le.Code == code {
+			return le, err
+		}
+	}
+	return ports.LegalEntity{}, errors.Join(err, errors.ErrUnsupported)
+}
+
+// requireTrace checks that the process that the answer names has the intent's events, as the
+// process query answers it.
+func (b *books) requireTrace(out pipeline.Outcome) {
+	b.tb.Helper()
+	queries := query.New(query.Config{Log: b.store.Events, Directory: directory{b.store.Directory}, Cursors: query.NewCursorSealer([]byte("key"))})
+	process, err := queries.Process(b.tb.Context(), "t", nil, out.CorrelationID, 1000)
+	require.NoError(b.tb, err, "the answered correlation id")
+	found := map[event.ID]bool{}
+	for _, e := range process.Events {
+		found[e.ID] = true
+	}
+	for _, e := range out.Events {
+		require.True(b.tb, found[e.ID], e.Type)
+	}
+}
+
+// Each intent of both modules is executed, and the correlation id of its answer finds its events.
+// An intent that is added needs a step here.
+func TestEveryIntent_AnswersItsProcess(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	executed := map[string]bool{}
+	do := func(who, intentType string, payload object) pipeline.Outcome {
+		t.Helper()
+		out := b.execute(who, intentType, payload)
+		require.NotEmpty(t, out.Events, intentType)
+		b.requireTrace(out)
+		executed[intentType] = true
+		return out
+	}
+	// The books.
+	do("admin", "gl.configure_ledger", object{
+		"functional_currency": "EUR", "default_dimensions": object{"department": "FIN"}, "second_person": false, "orderly_close": false,
+		"posting_profile": object{
+			"ap_control": "2000", "input_tax": "1400", "output_tax": "2200", "rounding": "7900", "prepayment": "1200",
+			"opening": "3900", "withholding": "2300", "default_expense": "6000", "retained_earnings": "3100",
+		},
+	})
+	do("gl_accountant", "gl.define_account", object{"code": "6200", "name": "Rent", "type": "expense"})
+	do("gl_accountant", "gl.block_account", object{"code": "6200", "reason": "replaced"})
+	do("gl_accountant", "gl.unblock_account", object{"code": "6200", "reason": "needed"})
+	do("gl_accountant", "gl.define_dimension_value", object{"dimension": "department", "value": "HR", "name": "Staff"})
+	do("controller", "gl.define_fiscal_year", object{"label": "2026", "start": "2026-01-01", "end": "2026-12-31"})
+	do("controller", "gl.open_period", object{"module": "gl", "period": "2026-01"})
+	do("controller", "gl.close_period", object{"module": "gl", "period": "2026-01", "level": "soft"})
+	do("controller", "gl.reopen_period", object{"module": "gl", "period": "2026-01", "reason": "late papers"})
+	do("module", "gl.set_exchange_rate", object{"from": "USD", "to": "EUR", "date": "2025-03-02", "rate": n("0.93")})
+	journal := object{"description": "Rent", "posting_date": "2025-03-15", "lines": []object{
+		{"account": "6200", "debit_credit": "debit", "amount": n("10")}, {"account": "1200", "debit_credit": "credit", "amount": n("10")},
+	}}
+	posted := do("gl_accountant", "gl.post_journal", journal)
+	do("gl_accountant", "gl.reverse_journal", object{"journal_id": posted.Events[0].Stream.ID, "reason": "posted twice"})
+
+	// Payables: a document's later intents answer the process that the document began.
+	do("admin", "ap.configure", object{"default_terms": object{"net_days": 10}})
+	vendor := object{"vendor_id": "V1", "name": "Vendor", "country": "DE", "registration_id": "R1"}
+	do("vendor_admin", "ap.register_vendor", vendor)
+	do("vendor_admin", "ap.set_vendor_contact", object{"vendor_id": "V1", "contact_id": "C1", "name": "Eva"})
+	do("vendor_admin", "ap.remove_vendor_contact", object{"vendor_id": "V1", "contact_id": "C1"})
+	for _, kind := range []string{"invoice", "credit_memo"} {
+		submit := func(number string, more object) (string, string) {
+			t.Helper()
+			out := do("ap_clerk", "ap.submit_"+kind, documentPayload("V1", number, "10", more))
+			return out.Events[0].Stream.ID, out.CorrelationID
+		}
+		approved, process := submit("A", nil)
+		require.Equal(t, process, do("approver", "ap.approve_"+kind, object{kind + "_id": approved}).CorrelationID)
+		rejected, process := submit("R", nil)
+		require.Equal(t, process, do("controller", "ap.reject_"+kind, object{kind + "_id": rejected, "reason": "not ours"}).CorrelationID)
+	}
+	held := do("ap_clerk", "ap.submit_invoice", documentPayload("V1", "H", "10", object{"payee_differs": true}))
+	for _, e := range b.events(held) {
+		if id, ok := e.data["hold_id"]; ok {
+			require.Equal(t, held.CorrelationID, do("approver", "ap.release_hold", object{"hold_id": id, "reason": "checked"}).CorrelationID)
+		}
+	}
+	for _, intentType := range catalog.IntentTypes() {
+		require.True(t, executed[intentType.Type], "%s: execute it here, so that the process of its answer is checked", intentType.Type)
+	}
+
+	// An intent that waits, and that another person approves.
+	document := do("ap_clerk", "ap.submit_invoice", documentPayload("V1", "W", "12", nil))
+	b.execute("controller", "gl.close_period", object{"module": "ap", "period": "2025-03", "level": "soft"})
+	b.execute("controller", "gl.close_period", object{"module": "gl", "period": "2025-03", "level": "soft"})
+	for _, c := range []struct {
+		who, intentType string
+		payload         object
+		process         string // "": its own
+	}{
+		{"approver", "ap.approve_invoice", object{"invoice_id": document.Events[0].Stream.ID}, document.CorrelationID},
+		{"gl_accountant", "gl.post_journal", journal, ""},
+	} {
+		waiting, err := b.submit(c.who, c.intentType, c.payload)
+		require.NoError(t, err)
+		require.Equal(t, intent.PendingApproval, waiting.Status, c.intentType)
+		b.requireTrace(waiting)
+		done, err := b.pipeline.Approve(t.Context(), caller("controller:carl"), pipeline.Decision{LegalEntity: b.entity, Intent: waiting.IntentID})
+		require.NoError(t, err)
+		require.Equal(t, intent.Executed, done.Status)
+		require.Equal(t, waiting.CorrelationID, done.CorrelationID, "of the answer to the approval")
+		if c.process != "" {
+			require.Equal(t, c.process, done.CorrelationID, "of the document")
+		}
+		b.requireTrace(done)
+		b.requireProcess(done)
+	}
+}
