@@ -29,6 +29,8 @@ type IntentReader interface {
 	// ListIntents reads a page of rows by id, and so by time of submission, without their payloads
 	// and rule traces.
 	ListIntents(ctx context.Context, q IntentQuery) ([]intent.Intent, error)
+	// HasRedactions reports whether values of an intent's events were redacted.
+	HasRedactions(ctx context.Context, in *intent.Intent) (bool, error)
 }
 
 // IntentQuery selects intents of one partition. Zero values do not filter.

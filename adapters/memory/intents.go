@@ -59,6 +59,14 @@ func (s *Intents) ListIntents(ctx context.Context, q ports.IntentQuery) ([]inten
 	})
 }
 
+// HasRedactions implements ports.IntentReader.
+func (s *Intents) HasRedactions(ctx context.Context, in *intent.Intent) (bool, error) {
+	return get(ctx, s.state, func() (bool, error) {
+		last := in.FirstSequence + event.Sequence(in.EventCount) - 1
+		return in.EventCount > 0 && s.entityRedactions(in.Partition, last) > s.entityRedactions(in.Partition, in.FirstSequence-1), nil
+	})
+}
+
 // IntentSequences implements ports.IntentAudit.
 func (s *Intents) IntentSequences(ctx context.Context, p event.PartitionID, ids []event.ID) (map[event.ID]event.Sequence, error) {
 	return readPartition(ctx, s.state, p, func(p *partition) (map[event.ID]event.Sequence, error) {

@@ -30,6 +30,6 @@ func TestRedactions(t *testing.T) {
 		require.NoError(t, err)
 		stored, err := db.Events.EventByID(t.Context(), le.Partition, e.ID)
 		require.NoError(t, err)
-		return conformance.RedactionStore{Redactions: db.Redactions, Events: db.Events, Snapshots: db.Snapshots, Event: stored, TenantID: "acme"}
+		return conformance.RedactionStore{Redactions: db.Redactions, Events: db.Events, Snapshots: db.Snapshots, Intents: db.Intents, Event: stored, TenantID: "acme"}
 	})
 }

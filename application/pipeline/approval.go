@@ -24,23 +24,12 @@ func (s *Service) Get(ctx context.Context, le ports.LegalEntity, id event.ID) (i
 	}
 	out, err := s.LoadOutcome(ctx, stored)
 	if err == nil {
-		out.Redacted, err = s.isRedacted(ctx, &stored)
+		out.Redacted, err = s.Intents.HasRedactions(ctx, &stored)
 	}
 	if out.Redacted {
 		stored.Payload = emptyPayload
 	}
 	return stored, out, err
-}
-
-// isRedacted reports whether values of an intent's events were redacted.
-func (s *Service) isRedacted(ctx context.Context, stored *intent.Intent) (bool, error) {
-	if stored.EventCount == 0 {
-		return false, nil
-	}
-	events, err := s.Events.Events(ctx, ports.EventQuery{
-		Partition: stored.Partition, After: stored.FirstSequence - 1, Until: stored.FirstSequence + event.Sequence(stored.EventCount) - 1, Limit: stored.EventCount,
-	})
-	return slices.ContainsFunc(events, func(e event.Recorded) bool { return len(e.Redactions) > 0 }), err
 }
 
 // load reads a stored intent. One of a module that the caller, a service, is not bound to looks

@@ -12,6 +12,7 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
@@ -31,6 +32,7 @@ type RedactionStore struct {
 	Redactions ports.Redactions
 	Events     ports.EventReader
 	Snapshots  SnapshotStore
+	Intents    ports.IntentReader
 	Event      event.Recorded
 	TenantID   string // of the event's legal entity
 }
@@ -408,6 +410,11 @@ func redactionSnapshots(t *testing.T, s RedactionStore) {
 		require.NoError(t, err)
 		require.Equal(t, want, n)
 	}
+	ofIntent := func(want bool, first event.Sequence, count int) {
+		redacted, err := s.Intents.HasRedactions(ctx, &intent.Intent{Partition: s.Event.Partition, FirstSequence: first, EventCount: count})
+		require.NoError(t, err)
+		require.Equal(t, want, redacted)
+	}
 	_, epoch, err := s.Snapshots.EntitySnapshots(ctx, s.Event.Partition, "invoice", "1")
 	require.NoError(t, err)
 	for n := range event.Sequence(3) {
@@ -423,10 +430,16 @@ func redactionSnapshots(t *testing.T, s RedactionStore) {
 		require.NoError(t, err)
 	}
 	redactions(0, at, s.Event.StreamVersion)
+	ofIntent(false, 1, int(at))
 	_, err = s.Redactions.RedactPayload(ctx, s.Approved(t, RedactedPointers()...), s.replacement())
 	require.NoError(t, err)
 	redactions(0, at-1, s.Event.StreamVersion-1)
 	redactions(1, at, s.Event.StreamVersion)
+	ofIntent(true, 1, int(at))
+	ofIntent(true, at, 1)
+	ofIntent(false, at+1, 2)
+	ofIntent(false, 1, int(at-1))
+	ofIntent(false, 0, 0) // one that wrote no events
 
 	left, now, err := s.Snapshots.EntitySnapshots(ctx, s.Event.Partition, "invoice", "1")
 	require.NoError(t, err)

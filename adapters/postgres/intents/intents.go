@@ -83,6 +83,15 @@ func (s *Store) Intent(ctx context.Context, p event.PartitionID, id event.ID) (i
 	return storedIntent(&row.BackboneIntent)
 }
 
+// HasRedactions implements ports.IntentReader.
+func (s *Store) HasRedactions(ctx context.Context, in *intent.Intent) (bool, error) {
+	first := int64(in.FirstSequence)
+	found, err := s.queries.HasRedactions(ctx, s.db.Reads, &intentsdb.HasRedactionsParams{
+		PartitionID: int32(in.Partition), FirstSequence: first, LastSequence: first + int64(in.EventCount) - 1,
+	})
+	return found, pg.Translate(ctx, err)
+}
+
 // WaitingIntents implements ports.IntentReader.
 func (s *Store) WaitingIntents(ctx context.Context, p event.PartitionID, limit int) ([]intent.Intent, error) {
 	rows, err := s.queries.ListWaitingIntents(ctx, s.db.Reads, &intentsdb.ListWaitingIntentsParams{PartitionID: int32(p), PageSize: pg.PageSize(limit)})

@@ -116,6 +116,23 @@ func (q *Queries) GetIntent(ctx context.Context, db DBTX, arg *GetIntentParams) 
 	return i, err
 }
 
+const HasRedactions = `-- name: HasRedactions :one
+SELECT EXISTS (SELECT FROM backbone.pii_redactions r WHERE r.partition_id = $1 AND r.sequence BETWEEN $2 AND $3)
+`
+
+type HasRedactionsParams struct {
+	PartitionID   int32
+	FirstSequence int64
+	LastSequence  int64
+}
+
+func (q *Queries) HasRedactions(ctx context.Context, db DBTX, arg *HasRedactionsParams) (bool, error) {
+	row := db.QueryRow(ctx, HasRedactions, arg.PartitionID, arg.FirstSequence, arg.LastSequence)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
+}
+
 const ListBoundIntents = `-- name: ListBoundIntents :many
 SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by, i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id, i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, i.rules, i.refusal, i.payload, i.last_sequence, i.documents, i.caused_by_partition, e.intent_id AS event_intent_id, e.type AS event_type, p.payload AS event_payload
 FROM backbone.intents i

@@ -13,6 +13,9 @@ WHERE k.partition_id = @partition_id AND k.expires_at <= @now::timestamptz;
 SELECT sqlc.embed(i) FROM backbone.intents i
 WHERE i.partition_id = @partition_id AND i.id = @id;
 
+-- name: HasRedactions :one
+SELECT EXISTS (SELECT FROM backbone.pii_redactions r WHERE r.partition_id = @partition_id AND r.sequence BETWEEN @first_sequence AND @last_sequence);
+
 -- name: ListWaitingIntents :many
 SELECT sqlc.embed(i) FROM backbone.intents i
 WHERE i.partition_id = @partition_id AND i.status = 'pending_approval'
