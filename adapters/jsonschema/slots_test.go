@@ -5,37 +5,39 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// A document with more violations than processors can list waits for a slot; valid documents do
-// not wait.
+// A large document with violations waits for a slot; small ones and valid ones do not.
 func TestValidate_LibraryWorksInSlots(t *testing.T) {
 	s := mustCompile(t, `{"type":"array","items":{"type":"string"}}`)
-	for range cap(slots) {
+	large := strings.Repeat(" ", largeDocument)
+	kept := slots
+	t.Cleanup(func() { slots = kept })
+	synctest.Test(t, func(t *testing.T) {
+		slots = make(chan struct{}, 1)
 		slots <- struct{}{}
-	}
-	found, err := s.Validate(json.RawMessage(`["a"]`))
-	require.NoError(t, err)
-	require.Empty(t, found)
-	refused := make(chan []fault.Violation)
-	go func() {
-		found, _ := s.Validate(json.RawMessage(`[1]`))
-		refused <- found
-	}()
-	select {
-	case <-refused:
-		require.Fail(t, "a document was validated without a slot")
-	default:
-	}
-	for range cap(slots) {
+		for document, violations := range map[string]int{`["a"]` + large: 0, `[1]`: 1} {
+			found, err := s.Validate(json.RawMessage(document))
+			require.NoError(t, err)
+			require.Len(t, found, violations)
+		}
+		refused := make(chan []fault.Violation, 1)
+		go func() {
+			found, _ := s.Validate(json.RawMessage(`[1]` + large))
+			refused <- found
+		}()
+		synctest.Wait()
+		require.Empty(t, refused, "a large document was validated without a slot")
 		<-slots
-	}
-	require.Len(t, <-refused, 1)
-	require.Empty(t, slots, "the slot is free again")
+		require.Len(t, <-refused, 1)
+		synctest.Wait()
+		require.Empty(t, slots, "the slot is free again")
+	})
 }
 
 // Of many violations the first by pointer and keyword are kept, each once.

@@ -32,14 +32,20 @@ func (s *compiledSchema) Validate(document json.RawMessage) ([]fault.Violation, 
 	return s.validateWithLibrary(document)
 }
 
-// slots bounds how many documents the library works on, to one per processor. It keeps every
+// slots bounds how many large documents the library works on, to one per processor. It keeps every
 // violation, up to 150 times the size of a document that violates its schema everywhere, and
 // more at once would be no faster.
 var slots = make(chan struct{}, runtime.GOMAXPROCS(0))
 
+// largeDocument is the size, in bytes, from which a document waits for a slot. Smaller ones do not
+// wait behind it, as their violations take little memory.
+const largeDocument = 64 << 10
+
 func (s *compiledSchema) validateWithLibrary(document json.RawMessage) (found []fault.Violation, err error) {
-	slots <- struct{}{}
-	defer func() { <-slots }()
+	if len(document) >= largeDocument {
+		slots <- struct{}{}
+		defer func() { <-slots }()
+	}
 	defer func() {
 		// The library dereferences what it failed to parse. The checks below refuse such
 		// documents; one that they miss must not end the process.
