@@ -171,7 +171,7 @@ func (x *Index) findInIntent(ctx context.Context, log ports.LegalEntity, e *even
 	}
 	at := module.LocationOf(&intent.Intent{Partition: log.Partition, ID: e.IntentID, Type: about.Data.IntentType})
 	manifest, err := x.Manifests.Manifest(ctx, at)
-	if err != nil || manifest.Empty() {
+	if err != nil || manifest != nil && manifest.Empty() {
 		return sealedRecord{}, err
 	}
 	stored, err := x.Intents.Intent(ctx, log.Partition, e.IntentID)
@@ -180,6 +180,12 @@ func (x *Index) findInIntent(ctx context.Context, log ports.LegalEntity, e *even
 			return sealedRecord{}, err
 		}
 		x.leaveOut(ctx, log, e, err)
+		return sealedRecord{}, nil
+	}
+	if manifest == nil { // no module of this node has the intent
+		if shredding.HasSealed(stored.Payload) {
+			x.leaveOut(ctx, log, e, fault.New(fault.FailedPrecondition, "intent.type_unknown", "no module of this node has intents of type %s", stored.Type))
+		}
 		return sealedRecord{}, nil
 	}
 	return x.findIn(ctx, log, e, at, stored.Payload, manifest, ""), nil

@@ -1,6 +1,7 @@
 package pipeline_test
 
 import (
+	"bytes"
 	"context"
 	"log/slog"
 	"testing"
@@ -26,16 +27,25 @@ func (unrecorded) Record(context.Context, ports.Principal, disclosure.Purpose, .
 	return nil
 }
 
+// noManifests knows no intents.
+type noManifests struct{}
+
+func (noManifests) Manifest(context.Context, shredding.Location) (*shredding.Manifest, error) {
+	return nil, nil
+}
+
 // TestIntents_AreSearched: a person is found by a request that waits, and when it was rejected, until
 // the person is erased. A refused request holds no values.
 func TestIntents_AreSearched(t *testing.T) {
 	t.Parallel()
 	s := newVaultFixture(t)
-	x := testkit.Must(blindindex.New(blindindex.Config{
+	var left bytes.Buffer
+	config := blindindex.Config{
 		Store: s.store.BlindIndex, Log: s.store.Events, Intents: s.store.Intents, Entities: s.store.Directory, Types: administration.NewEventTypes(s.store.Registry),
-		Manifests: s.manifests, Opener: s.vault, Secrets: s.vault, Accesses: unrecorded{}, Leases: s.store.Leases, Node: "node-1", Clock: clock{}, Logger: slog.New(slog.DiscardHandler),
+		Manifests: s.manifests, Opener: s.vault, Secrets: s.vault, Accesses: unrecorded{}, Leases: s.store.Leases, Node: "node-1", Clock: clock{}, Logger: slog.New(slog.NewTextHandler(&left, nil)),
 		Limits: blindindex.Limits{Interval: time.Millisecond, Renew: time.Second, Batch: 10, Bytes: 1 << 20},
-	}))
+	}
+	x := testkit.Must(blindindex.New(config))
 	search := func() []blindindex.Person {
 		t.Helper()
 		require.NoError(t, x.RunOnce(t.Context()))
@@ -61,6 +71,13 @@ func TestIntents_AreSearched(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, s.store.BlindIndex.ClearBlindIndex(t.Context()))
 	require.Equal(t, want, search(), "the row keeps what was rejected")
+	require.Empty(t, left.String())
+	require.NoError(t, s.store.BlindIndex.ClearBlindIndex(t.Context()))
+	config.Manifests = noManifests{} // a node without the module
+	require.NoError(t, testkit.Must(blindindex.New(config)).RunOnce(t.Context()))
+	require.Empty(t, search())
+	require.Contains(t, left.String(), "code=intent.type_unknown")
+	require.NoError(t, s.store.BlindIndex.ClearBlindIndex(t.Context()))
 
 	_, err = s.service.Submit(t.Context(), clerk, s.registerMember(5))
 	require.NoError(t, err)
