@@ -186,7 +186,8 @@ func (r *Registry) checkEvolution(current *snapshot, reg *eventtype.Registration
 }
 
 // checkAmendment compares a registration with the registered version of the same number, and with
-// the next version, in which its events are read. Faults event_type.duplicate, event_type.deprecated,
+// the next version, in which its events are read: what an earlier release accepted between the two
+// is not judged again. Faults event_type.duplicate, event_type.deprecated,
 // event_type.proposal_open and event_type.incompatible.
 func (r *Registry) checkAmendment(current *snapshot, have, reg *eventtype.Registration) (eventtype.Comparison, error) {
 	c, err := eventtype.Amend(have, reg)
@@ -215,7 +216,8 @@ func (r *Registry) checkAmendment(current *snapshot, have, reg *eventtype.Regist
 	if after == nil {
 		return c, nil
 	}
-	next := eventtype.Compare(reg, after)
+	next, stored := eventtype.Compare(reg, after), eventtype.Compare(have, after)
+	next.Differences = slices.DeleteFunc(next.Differences, func(d eventtype.Difference) bool { return slices.Contains(stored.Differences, d) })
 	return c, next.Refusal(reg.Type)
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/erpbackbone/backbone/application/registry"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 // quoteWith is a version whose business key is over the member number.
@@ -89,13 +90,7 @@ func TestRegister_BusinessKeyStored(t *testing.T) {
 		typed    = `{"type":"object","additionalProperties":false,"properties":{"number":{"type":"string"},"id":{"type":"string"}}}`
 	)
 	types := eventTypes(t, newStore())
-	stored := quoteWith(1, anything)
-	require.NoError(t, stored.Validate())
-	stored.Active, stored.RegisteredAt, stored.RegisteredBy, stored.By = true, now, admin.ID, admin
-	_, generation, err := types.EventTypes(t.Context(), acme)
-	require.NoError(t, err)
-	_, err = types.RegisterEventTypeAt(t.Context(), stored, generation)
-	require.NoError(t, err)
+	storeEarlier(t, types, quoteWith(1, anything))
 
 	r := proposing(t, types)
 	again := quoteWith(1, anything)
@@ -111,6 +106,37 @@ func TestRegister_BusinessKeyStored(t *testing.T) {
 	require.Equal(t, "event_type.invalid", code(t, err))
 	_, err = r.Register(t.Context(), upcasting(quoteWith(2, typed), `{number, id}`), admin, registry.ProofRequest{})
 	require.NoError(t, err, "an upcaster is proven on what events hold")
+}
+
+// Two versions that an earlier release stored are not judged when the first gets a member: the
+// second one let events lack what the first required.
+func TestRegister_BusinessKeyStoredTwice(t *testing.T) {
+	t.Parallel()
+	const (
+		required = `{"type":"object","required":["number"],"properties":{"number":{"type":"string"},"id":{"type":"string"}}}`
+		optional = `{"type":"object","properties":{"number":{"type":"string"},"id":{"type":"string"}}}`
+		amended  = `{"type":"object","required":["number"],"properties":{"number":{"type":"string"},"id":{"type":"string"},"pages":{"type":"integer"}}}`
+	)
+	types := eventTypes(t, newStore())
+	storeEarlier(t, types, quoteWith(1, required), quoteWith(2, optional))
+	r := proposing(t, types)
+	_, err := r.Register(t.Context(), quoteWith(1, amended), admin, registry.ProofRequest{})
+	require.NoError(t, err)
+	_, err = r.Register(t.Context(), quoteWith(3, optional), admin, registry.ProofRequest{})
+	require.NoError(t, err)
+}
+
+// storeEarlier stores versions as a release without the checks of today did.
+func storeEarlier(t *testing.T, types ports.EventTypes, versions ...eventtype.Registration) {
+	t.Helper()
+	for _, v := range versions {
+		require.NoError(t, v.Validate())
+		v.Active, v.RegisteredAt, v.RegisteredBy, v.By = true, now, admin.ID, admin
+		_, generation, err := types.EventTypes(t.Context(), acme)
+		require.NoError(t, err)
+		_, err = types.RegisterEventTypeAt(t.Context(), v, generation)
+		require.NoError(t, err)
+	}
 }
 
 func TestRegister_ReservedNames(t *testing.T) {
