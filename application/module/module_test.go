@@ -33,6 +33,14 @@ func eventType(name string, version uint32) module.EventType {
 	return module.EventType{Registration: eventtype.Registration{Type: name, SchemaVersion: version, Module: "shop", DataSchema: object}}
 }
 
+// keyedType has a business key over a member of a JSON type.
+func keyedType(version uint32, of string) module.EventType {
+	e := eventType("shop.x", version)
+	e.DataSchema = json.RawMessage(`{"type":"object","properties":{"number":{"type":"` + of + `"}}}`)
+	e.BusinessKeys = []eventtype.BusinessKeyRule{{Name: "x", Fields: []string{"number"}}}
+	return e
+}
+
 func plan(context.Context, module.Input, module.State) (module.Plan, error) {
 	return module.Plan{}, nil
 }
@@ -137,20 +145,21 @@ func TestBuild_Refuses(t *testing.T) {
 			e.DataSchema = json.RawMessage(`{"type":"thing"}`)
 			r.EventType(e)
 		}, "schema of shop.x"},
-		"fold twice":                 {func(r *module.Registrar) { r.Fold(orders()) }, "fold of order is declared twice"},
-		"fold without clone":         {func(r *module.Registrar) { f := orders(); f.StreamType, f.Clone = "x", nil; r.Fold(f) }, `fold "x" lacks`},
-		"fold without stream type":   {func(r *module.Registrar) { f := orders(); f.StreamType = ""; r.Fold(f) }, `fold "" lacks`},
-		"intent twice":               {func(r *module.Registrar) { r.Intent(placeOrder()) }, "intent shop.place_order is declared twice"},
-		"intent of another module":   {change(func(i *module.IntentType) { i.Type = "shopping.x" }), `intent shopping.x must begin with "shop."`},
-		"intent without policy":      {change(func(i *module.IntentType) { i.Policy = "" }), "intent shop.other has no policy"},
-		"intent without plan":        {change(func(i *module.IntentType) { i.Plan = nil }), "intent shop.other has no plan"},
-		"intent without schema":      {change(func(i *module.IntentType) { i.Schema = nil }), "intent shop.other has no schema"},
-		"intent with broken schema":  {change(func(i *module.IntentType) { i.Schema = json.RawMessage(`{"type":1}`) }), "schema of shop.other"},
-		"intent with outside schema": {change(func(i *module.IntentType) { i.Schema = json.RawMessage(`{"$ref":"http://127.0.0.1:9/x"}`) }), "schema of shop.other"},
-		"unknown emitted type":       {change(func(i *module.IntentType) { i.Emits = []string{"shop.order.lost"} }), "intent shop.other emits shop.order.lost"},
-		"unknown policy":             {change(func(i *module.IntentType) { i.Policy = "backbone.rules.other" }), "names policy backbone.rules.other"},
-		"beginning of a policy":      {change(func(i *module.IntentType) { i.Policy = "backbone.rules.sho" }), "names policy backbone.rules.sho"},
-		"parent of a policy":         {change(func(i *module.IntentType) { i.Policy = "backbone.rules" }), "names policy backbone.rules"},
+		"business key over an object": {func(r *module.Registrar) { r.EventType(keyedType(1, "object")) }, "business keys of shop.x: event_type.business_key_field_type at /business_keys/0/fields/0"},
+		"fold twice":                  {func(r *module.Registrar) { r.Fold(orders()) }, "fold of order is declared twice"},
+		"fold without clone":          {func(r *module.Registrar) { f := orders(); f.StreamType, f.Clone = "x", nil; r.Fold(f) }, `fold "x" lacks`},
+		"fold without stream type":    {func(r *module.Registrar) { f := orders(); f.StreamType = ""; r.Fold(f) }, `fold "" lacks`},
+		"intent twice":                {func(r *module.Registrar) { r.Intent(placeOrder()) }, "intent shop.place_order is declared twice"},
+		"intent of another module":    {change(func(i *module.IntentType) { i.Type = "shopping.x" }), `intent shopping.x must begin with "shop."`},
+		"intent without policy":       {change(func(i *module.IntentType) { i.Policy = "" }), "intent shop.other has no policy"},
+		"intent without plan":         {change(func(i *module.IntentType) { i.Plan = nil }), "intent shop.other has no plan"},
+		"intent without schema":       {change(func(i *module.IntentType) { i.Schema = nil }), "intent shop.other has no schema"},
+		"intent with broken schema":   {change(func(i *module.IntentType) { i.Schema = json.RawMessage(`{"type":1}`) }), "schema of shop.other"},
+		"intent with outside schema":  {change(func(i *module.IntentType) { i.Schema = json.RawMessage(`{"$ref":"http://127.0.0.1:9/x"}`) }), "schema of shop.other"},
+		"unknown emitted type":        {change(func(i *module.IntentType) { i.Emits = []string{"shop.order.lost"} }), "intent shop.other emits shop.order.lost"},
+		"unknown policy":              {change(func(i *module.IntentType) { i.Policy = "backbone.rules.other" }), "names policy backbone.rules.other"},
+		"beginning of a policy":       {change(func(i *module.IntentType) { i.Policy = "backbone.rules.sho" }), "names policy backbone.rules.sho"},
+		"parent of a policy":          {change(func(i *module.IntentType) { i.Policy = "backbone.rules" }), "names policy backbone.rules"},
 		"policy in a comment": {func(r *module.Registrar) {
 			r.Policy(ports.PolicyModule{Path: "x.rego", Source: "# package backbone.rules.said\npackage backbone.rules.meant\n"})
 			i := placeOrder()
@@ -310,6 +319,16 @@ func TestLoad(t *testing.T) {
 
 // TestBuild_RefusesUndeclaredPersonalData checks that Build refuses types whose personal data
 // would be stored in clear, or without the person it belongs to.
+// Earlier versions of a type stay as they were stored.
+func TestBuild_BusinessKeysOfNewestVersion(t *testing.T) {
+	t.Parallel()
+	_, err := module.Build(jsonschema.New(), shop(func(r *module.Registrar) {
+		r.EventType(keyedType(1, "object"))
+		r.EventType(keyedType(2, "string"))
+	}))
+	require.NoError(t, err)
+}
+
 func TestBuild_RefusesUndeclaredPersonalData(t *testing.T) {
 	t.Parallel()
 	const closed = `{"type":"object","additionalProperties":false,"properties":{"customer":{"type":"string"},"email":{"type":"string"}}}`

@@ -253,15 +253,22 @@ func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
 			errs = append(errs, fmt.Errorf("schema of %s: %w", what, err))
 		}
 	}
-	personal := func(what string, found []fault.Violation) {
+	report := func(what string, found []fault.Violation) {
 		for _, f := range found {
-			errs = append(errs, fmt.Errorf("personal data of %s: %s at %s: %s", what, f.Code, f.Field, f.Detail))
+			errs = append(errs, fmt.Errorf("%s: %s at %s: %s", what, f.Code, f.Field, f.Detail))
 		}
+	}
+	newest := map[string]uint32{}
+	for _, t := range c.EventTypes {
+		newest[t.Type] = max(newest[t.Type], t.SchemaVersion)
 	}
 	for _, t := range c.EventTypes {
 		known[t.Type] = true
 		compile(t.Type, t.DataSchema)
-		personal(t.Type, t.CheckPersonal())
+		report("personal data of "+t.Type, t.CheckPersonal())
+		if t.SchemaVersion == newest[t.Type] { // earlier versions stay as they were stored
+			report("business keys of "+t.Type, t.CheckBusinessKeys())
+		}
 		errs = append(errs, c.crossCheckUpcast(t, schemas)...)
 		errs = append(errs, t.checkRedactable()...)
 	}
@@ -273,7 +280,7 @@ func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
 	}
 	for _, t := range c.IntentTypes() {
 		compile(t.Type, t.Schema)
-		personal(t.Type, slices.DeleteFunc(t.manifest.Check(shredding.EventType{Schema: t.Schema}), func(f fault.Violation) bool {
+		report("personal data of "+t.Type, slices.DeleteFunc(t.manifest.Check(shredding.EventType{Schema: t.Schema}), func(f fault.Violation) bool {
 			return t.Complete != nil && f.Code == "pii.subject_not_required" // Complete fills in the subject
 		}))
 		for _, e := range t.Emits {

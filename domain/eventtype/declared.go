@@ -62,8 +62,9 @@ const maxKeyFindings = 100
 // CheckBusinessKeys finds business keys that an event could leave unclaimed although it carries
 // their fields, so that a duplicate of a held key would pass: fields that the schema does not declare,
 // such as one that a new version renames, because a key's fields never change; and fields that may
-// hold something other than a string or a number, which no event can claim. Null is no value. A
-// field whose schema is not found by its name under properties may hold anything.
+// hold something other than a string or a number, which no event can claim. Null and a text that is
+// empty once normalised are no values. A field whose schema is not found by its name under properties
+// may hold anything.
 func (r *Registration) CheckBusinessKeys() (found []fault.Violation) {
 	doc, ok := parse(r.DataSchema)
 	if !ok {
