@@ -132,9 +132,7 @@ func storeEarlier(t *testing.T, types ports.EventTypes, versions ...eventtype.Re
 	for _, v := range versions {
 		require.NoError(t, v.Validate())
 		v.Active, v.RegisteredAt, v.RegisteredBy, v.By = true, now, admin.ID, admin
-		_, generation, err := types.EventTypes(t.Context(), acme)
-		require.NoError(t, err)
-		_, err = types.RegisterEventTypeAt(t.Context(), v, generation)
+		_, err := types.RegisterEventType(t.Context(), v)
 		require.NoError(t, err)
 	}
 }

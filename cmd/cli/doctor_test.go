@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -18,10 +19,13 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/monitor"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 func as(t *testing.T, role, dsn string) string {
@@ -144,15 +148,21 @@ func TestDoctorOfAdministration(t *testing.T) {
 	config.Database.DSN = configs.DSN(as(t, "backbone_app", dsn))
 	server, err := wire.NewServer(t.Context(), config, wire.Options{Modules: modules.BuiltIn()})
 	require.NoError(t, err)
+	types := logTypes(t, server)
+	for _, name := range []string{"crm.quote.sent", "crm.quote.lost"} {
+		_, err := types.RegisterEventType(t.Context(), unclaimable(name))
+		require.NoError(t, err)
+	}
+	deprecate(t, types, "crm.quote.lost")
 	require.NoError(t, server.Close())
 	super, err := pgx.Connect(t.Context(), dsn)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = super.Close(t.Context()) })
 	for _, statement := range []string{
 		`ALTER TABLE backbone.event_type_registry DROP CONSTRAINT event_type_registry_sealed`, // these rows are from before it
-		`INSERT INTO backbone.event_types (type, number, is_shared) VALUES ('intent.guess', 9001, false), ('crm.lead.won', 9002, false), ('crm.quote.sent', 9003, false)`,
-		`INSERT INTO backbone.event_type_registry SELECT 'demo', t.type, 1, 'crm', 'standard', true, CASE t.type WHEN 'crm.quote.sent' THEN
-			'{"type": "crm.quote.sent", "schema_version": 1, "data_schema": {"properties": {"number": {"type": "object"}}}, "business_keys": [{"name": "quote", "fields": ["number"]}]}'::json
+		`INSERT INTO backbone.event_types (type, number, is_shared) VALUES ('intent.guess', 9001, false), ('crm.lead.won', 9002, false), ('crm.offer.made', 9003, false)`,
+		`INSERT INTO backbone.event_type_registry SELECT 'demo', t.type, 1, 'crm', 'standard', true, CASE t.type WHEN 'crm.offer.made' THEN
+			'{"type": "crm.offer.made", "schema_version": 1, "data_schema": {"properties": {"number": {"type": "object"}}}, "business_keys": [{"name": "quote", "fields": ["number"]}]}'::json
 			ELSE '{}' END, now(), 'p-1' FROM backbone.event_types t WHERE t.number > 9000`,
 	} {
 		_, err = super.Exec(t.Context(), statement)
@@ -161,16 +171,47 @@ func TestDoctorOfAdministration(t *testing.T) {
 	d, text := doctor(t, o)
 	require.Len(t, d.Administration.Policies, 1)
 	require.Equal(t, "demo", d.Administration.Policies[0].TenantID)
-	require.Len(t, d.Findings, 2, "the policies are those of this program")
+	require.Len(t, d.Findings, 3, "the policies are those of this program")
 	require.Contains(t, text, "intent.guess")
-	require.Equal(t, []monitor.UnclaimedType{{TenantID: "demo", Type: "crm.quote.sent", SchemaVersion: 1}}, d.Administration.UnclaimedTypes)
+	require.Equal(t, []monitor.UnclaimedType{{TenantID: "demo", Type: "crm.offer.made", SchemaVersion: 1}, {TenantID: "demo", Type: "crm.quote.sent", SchemaVersion: 1}}, d.Administration.UnclaimedTypes)
 	require.Contains(t, text, "event type crm.quote.sent version 1 of tenant demo")
 	require.NotContains(t, text, "crm.lead.won")
 
 	o.Modules = nil
 	d, text = doctor(t, o)
-	require.Len(t, d.Findings, 3)
+	require.Len(t, d.Findings, 4)
 	require.Contains(t, text, "policies of tenant demo")
+}
+
+// logTypes are the event types of tenants in the log of a server, without the checks of a
+// registration.
+func logTypes(t *testing.T, s *wire.Server) ports.EventTypes {
+	t.Helper()
+	store := s.App.Store
+	installed, err := store.Directory.Installation(t.Context())
+	require.NoError(t, err)
+	return typestest.New(t, typestest.Store{
+		Appender: store.Appender, Events: store.Events, Idempotency: store.Intents, Entities: store.Directory, Chains: store.Audit, Types: store.Registry,
+	}, installed.LogName, testkit.NewClock(time.Now()))
+}
+
+// unclaimable is a version whose business key no event can claim.
+func unclaimable(name string) eventtype.Registration {
+	by := event.Actor{Type: event.Human, ID: "p-admin"}
+	return eventtype.Registration{
+		TenantID: "demo", Type: name, SchemaVersion: 1, Module: "crm", DataSchema: json.RawMessage(`{"type":"object","properties":{"number":{"type":"object"}}}`),
+		BusinessKeys: []eventtype.BusinessKeyRule{{Name: "quote", Fields: []string{"number"}}}, Active: true, RegisteredAt: time.Now(), RegisteredBy: by.ID, By: by,
+	}
+}
+
+// deprecate proposes and confirms the deprecation of a type.
+func deprecate(t *testing.T, types ports.EventTypes, name string) {
+	t.Helper()
+	for i, action := range []eventtype.Action{eventtype.ActionDeprecationProposed, eventtype.ActionDeprecated} {
+		by := event.Actor{Type: event.Human, ID: fmt.Sprintf("p-%d", i)}
+		_, err := types.ChangeEventType(t.Context(), eventtype.Change{TenantID: "demo", Action: action, Type: name, Actor: by.ID, By: by, At: time.Now()})
+		require.NoError(t, err)
+	}
 }
 
 // TestDoctorWithoutKeyStore: a key store that cannot be reached keeps

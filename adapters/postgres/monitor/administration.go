@@ -23,7 +23,7 @@ type ReservedType struct {
 
 // UnclaimedType is a version with a business key that events may leave unclaimed.
 type UnclaimedType struct {
-	TenantID      string `json:"tenant,omitempty"` // "": a module's
+	TenantID      string `json:"tenant"`
 	Type          string `json:"type"`
 	SchemaVersion uint32 `json:"schema_version"`
 }
@@ -46,12 +46,12 @@ func (m *Monitor) Administration(ctx context.Context) (a Administration, err err
 	for _, t := range types {
 		a.ReservedTypes = append(a.ReservedTypes, ReservedType{t.TenantID, t.Type})
 	}
-	stored, err := m.queries.ListStoredTypes(ctx, m.conn)
+	stored, err := m.queries.ListTenantTypes(ctx, m.conn)
 	if err != nil {
 		return a, monitorFault(ctx, err)
 	}
 	for _, row := range stored {
-		t, err := eventtype.ParseDocument(row.Document)
+		t, err := eventtype.ParseDocument([]byte(row.Document))
 		if err != nil {
 			return a, err
 		}
@@ -81,12 +81,8 @@ func (a Administration) Findings(digest string) []Finding {
 		})
 	}
 	for _, t := range a.UnclaimedTypes {
-		owner := "of a module"
-		if t.TenantID != "" {
-			owner = "of tenant " + t.TenantID
-		}
 		out = append(out, Finding{
-			Section: "administration", Subject: fmt.Sprintf("event type %s version %d %s", t.Type, t.SchemaVersion, owner), Status: FindingWarn,
+			Section: "administration", Subject: fmt.Sprintf("event type %s version %d of tenant %s", t.Type, t.SchemaVersion, t.TenantID), Status: FindingWarn,
 			Detail: "has a business key whose fields may hold something other than a string or a number: such events claim nothing, and duplicates pass",
 			Next:   "register a further version that names the fields under properties with type string, number or integer, write new events there, and deprecate this one",
 		})

@@ -679,43 +679,6 @@ func (q *Queries) ListSessions(ctx context.Context, db DBTX) ([]ListSessionsRow,
 	return items, nil
 }
 
-const ListStoredTypes = `-- name: ListStoredTypes :many
-SELECT t.tenant_id, t.document
-FROM backbone.event_type_registry t
-WHERE NOT EXISTS (
-    SELECT FROM backbone.event_type_history h
-    WHERE h.tenant_id = '' AND t.tenant_id = '' AND h.type = t.type AND h.schema_version = t.schema_version AND h.action = 'registry.type.moved'
-)
-ORDER BY t.tenant_id, t.type, t.schema_version, t.amendment
-LIMIT 1000
-`
-
-type ListStoredTypesRow struct {
-	TenantID string
-	Document []byte
-}
-
-// Types of modules, and of tenants from before the administrative log.
-func (q *Queries) ListStoredTypes(ctx context.Context, db DBTX) ([]ListStoredTypesRow, error) {
-	rows, err := db.Query(ctx, ListStoredTypes)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []ListStoredTypesRow
-	for rows.Next() {
-		var i ListStoredTypesRow
-		if err := rows.Scan(&i.TenantID, &i.Document); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
-}
-
 const ListTableSizes = `-- name: ListTableSizes :many
 SELECT (n.nspname || '.' || r.relname)::text AS name, count(*)::int AS parts,
        coalesce(sum(c.reltuples) FILTER (WHERE c.reltuples >= 0), -1)::bigint AS rows_estimated,
@@ -755,6 +718,54 @@ func (q *Queries) ListTableSizes(ctx context.Context, db DBTX) ([]ListTableSizes
 			&i.TableBytes,
 			&i.IndexBytes,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListTenantTypes = `-- name: ListTenantTypes :many
+WITH changes AS (
+    SELECT t.tenant_id, t.type, t.schema_version, 0::bigint AS sequence, CASE WHEN t.is_active THEN 'registered' ELSE 'deprecated' END AS action, t.document::text AS document
+    FROM backbone.event_type_registry t
+    WHERE t.tenant_id <> ''
+    UNION ALL
+    SELECT l.tenant_id, p.payload #>> '{data,type}', (p.payload #>> '{data,schema_version}')::integer, e.sequence, split_part(e.type, '.', 3), p.payload #>> '{data,document}'
+    FROM backbone.legal_entities l
+    JOIN backbone.events e ON e.partition_id = l.partition_id AND e.type = ANY (ARRAY['backbone.event_type.proposed', 'backbone.event_type.registered',
+        'backbone.event_type.amended', 'backbone.event_type.deprecated', 'backbone.event_type.reactivated'])
+    JOIN backbone.event_payloads p ON p.partition_id = e.partition_id AND p.sequence = e.sequence
+    WHERE l.code = '_ADMIN'
+)
+SELECT c.tenant_id, ((array_agg(c.document ORDER BY c.sequence DESC) FILTER (WHERE c.document IS NOT NULL))[1])::text AS document
+FROM changes c
+GROUP BY c.tenant_id, c.type, c.schema_version
+HAVING (array_agg(c.action ORDER BY c.sequence DESC) FILTER (WHERE c.action IN ('registered', 'deprecated', 'reactivated')))[1] <> 'deprecated'
+ORDER BY c.tenant_id, c.type, c.schema_version
+LIMIT 1000
+`
+
+type ListTenantTypesRow struct {
+	TenantID string
+	Document string
+}
+
+// The versions of tenants' event types that take events, as their logs, and the tables from before
+// these, have them.
+func (q *Queries) ListTenantTypes(ctx context.Context, db DBTX) ([]ListTenantTypesRow, error) {
+	rows, err := db.Query(ctx, ListTenantTypes)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListTenantTypesRow
+	for rows.Next() {
+		var i ListTenantTypesRow
+		if err := rows.Scan(&i.TenantID, &i.Document); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

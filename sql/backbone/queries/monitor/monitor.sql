@@ -230,15 +230,26 @@ WHERE t.tenant_id <> '' AND split_part(t.type, '.', 1) = ANY(@prefixes::text[])
 ORDER BY 1, 2
 LIMIT 100;
 
--- name: ListStoredTypes :many
--- Types of modules, and of tenants from before the administrative log.
-SELECT t.tenant_id, t.document
-FROM backbone.event_type_registry t
-WHERE NOT EXISTS (
-    SELECT FROM backbone.event_type_history h
-    WHERE h.tenant_id = '' AND t.tenant_id = '' AND h.type = t.type AND h.schema_version = t.schema_version AND h.action = 'registry.type.moved'
+-- name: ListTenantTypes :many
+-- The versions of tenants' event types that take events, as their logs, and the tables from before
+-- these, have them.
+WITH changes AS (
+    SELECT t.tenant_id, t.type, t.schema_version, 0::bigint AS sequence, CASE WHEN t.is_active THEN 'registered' ELSE 'deprecated' END AS action, t.document::text AS document
+    FROM backbone.event_type_registry t
+    WHERE t.tenant_id <> ''
+    UNION ALL
+    SELECT l.tenant_id, p.payload #>> '{data,type}', (p.payload #>> '{data,schema_version}')::integer, e.sequence, split_part(e.type, '.', 3), p.payload #>> '{data,document}'
+    FROM backbone.legal_entities l
+    JOIN backbone.events e ON e.partition_id = l.partition_id AND e.type = ANY (ARRAY['backbone.event_type.proposed', 'backbone.event_type.registered',
+        'backbone.event_type.amended', 'backbone.event_type.deprecated', 'backbone.event_type.reactivated'])
+    JOIN backbone.event_payloads p ON p.partition_id = e.partition_id AND p.sequence = e.sequence
+    WHERE l.code = '_ADMIN'
 )
-ORDER BY t.tenant_id, t.type, t.schema_version, t.amendment
+SELECT c.tenant_id, ((array_agg(c.document ORDER BY c.sequence DESC) FILTER (WHERE c.document IS NOT NULL))[1])::text AS document
+FROM changes c
+GROUP BY c.tenant_id, c.type, c.schema_version
+HAVING (array_agg(c.action ORDER BY c.sequence DESC) FILTER (WHERE c.action IN ('registered', 'deprecated', 'reactivated')))[1] <> 'deprecated'
+ORDER BY c.tenant_id, c.type, c.schema_version
 LIMIT 1000;
 
 -- name: ListInstalledPolicies :many
