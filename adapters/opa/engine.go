@@ -15,6 +15,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"reflect"
 	"runtime"
 	"slices"
 	"strings"
@@ -55,13 +56,20 @@ type Engine struct {
 	ruleTimeout   time.Duration
 	slots         chan struct{} // bounds concurrent evaluations: one per processor
 	cached        []string      // queries
-	cache         *lru.Cache[string, []byte]
+	cache         *lru.Cache[question, reflect.Value]
 
 	mu      sync.RWMutex
 	queries map[string]*compiledQuery
 }
 
 var _ ports.PolicyEngine = (*Engine)(nil)
+
+// question is the key of a cached decision. The decision is kept as the caller's type, since
+// decoding its JSON again cost more than all else of a cached answer.
+type question struct {
+	query, input string
+	answer       reflect.Type
+}
 
 type settings struct {
 	data                       map[string]any
@@ -116,7 +124,7 @@ func New(modules []ports.PolicyModule, options ...Option) (*Engine, error) {
 	}
 	if s.entries > 0 {
 		e.cached = s.cached
-		if e.cache, err = lru.New[string, []byte](s.entries); err != nil {
+		if e.cache, err = lru.New[question, reflect.Value](s.entries); err != nil {
 			return nil, fmt.Errorf("decision cache: %w", err)
 		}
 	}
@@ -171,11 +179,14 @@ func (e *Engine) Decide(ctx context.Context, query string, input, out any) error
 	if err != nil {
 		return undecidedFault(query, errors.New("input is not JSON"))
 	}
-	var key string
-	if slices.Contains(e.cached, query) && len(document) <= cacheKeyBytes {
-		key = query + "\n" + string(document)
-		if result, ok := e.cache.Get(key); ok {
-			return decodeDecision(query, result, out)
+	answer := reflect.ValueOf(out).Elem()
+	isCached := slices.Contains(e.cached, query) && len(document) <= cacheKeyBytes
+	var asked question
+	if isCached {
+		asked = question{query: query, input: string(document), answer: answer.Type()}
+		if decided, ok := e.cache.Get(asked); ok {
+			answer.Set(decided)
+			return nil
 		}
 	}
 	result, err := e.evaluate(ctx, query, document)
@@ -188,8 +199,10 @@ func (e *Engine) Decide(ctx context.Context, query string, input, out any) error
 	if err := decodeDecision(query, result, out); err != nil {
 		return err
 	}
-	if key != "" {
-		e.cache.Add(key, result)
+	if isCached {
+		decided := reflect.New(answer.Type()).Elem()
+		decided.Set(answer)
+		e.cache.Add(asked, decided)
 	}
 	return nil
 }

@@ -233,13 +233,13 @@ func (a *attempt) plan(ctx context.Context, useCache bool) (planned, error) {
 	started = time.Now()
 	p.answer, err = a.askPolicy(ctx, plan.Facts, p.effective)
 	millis = time.Since(started).Milliseconds()
-	for i := range p.answer.Rules {
-		p.answer.Rules[i].EvaluationMillis = millis
-	}
 	if leak := a.checkNoPersonalText(plan.Rules, "the rule trace"); leak != nil {
 		return p, cmp.Or(err, leak)
 	}
 	p.rules = append(append([]event.RuleEvaluation{}, plan.Rules...), p.answer.Rules...)
+	for i := len(plan.Rules); i < len(p.rules); i++ {
+		p.rules[i].EvaluationMillis = millis
+	}
 	a.rules = p.rules
 	return p, err
 }

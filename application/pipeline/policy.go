@@ -39,7 +39,7 @@ type policyInput struct {
 }
 
 // policyAnswer is what a policy's rule decision answers about a plan. module.IntentType.Policy
-// tells module authors what it may hold.
+// tells module authors what it may hold. Attempts share its slices and maps: they are only read.
 type policyAnswer struct {
 	Outcome string                 `json:"outcome"` // "allow", "deny", "needs_approval"
 	Denials []denial               `json:"denials"` // of "deny": at least one
@@ -135,15 +135,15 @@ func (a *attempt) askPolicy(ctx context.Context, facts any, effective event.Date
 // denialFault turns a policy's denials into one fault. The first denial by code gives
 // the fault; with several, all are listed as violations.
 func denialFault(d policyAnswer) error {
-	slices.SortStableFunc(d.Denials, func(a, b denial) int { return strings.Compare(a.Code, b.Code) })
-	first := d.Denials[0]
+	denials := slices.SortedStableFunc(slices.Values(d.Denials), func(a, b denial) int { return strings.Compare(a.Code, b.Code) })
+	first := denials[0]
 	f := fault.New(kindByName(first.Kind), first.Code, "%s", first.Detail)
 	for name, v := range first.Attributes {
 		f = f.With(name, v)
 	}
-	if len(d.Denials) > 1 {
+	if len(denials) > 1 {
 		var vs []fault.Violation
-		for _, x := range d.Denials {
+		for _, x := range denials {
 			vs = append(vs, fault.Violation{Code: x.Code, Detail: x.Detail})
 		}
 		f = f.WithViolations(vs...)
