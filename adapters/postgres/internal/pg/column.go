@@ -23,6 +23,9 @@ type Column struct {
 	data    []byte
 }
 
+// arrayHeader is how many bytes of an array come before its elements.
+const arrayHeader = 20
+
 // Seconds and days between 1970-01-01 and PostgreSQL's epoch, 2000-01-01.
 const (
 	epochMicros = 946684800 * 1_000_000
@@ -206,7 +209,12 @@ func AppendArrayLiteral(dst []byte, items []string) []byte {
 	return append(dst, '}')
 }
 
+// appendArray lets a buffer that is too small grow to four times its need: the parameters of a group
+// follow one another, and each step by which append grows copies all that is there.
 func (c *Column) appendArray(dst []byte) []byte {
+	if need := len(dst) + arrayHeader + len(c.data); need > cap(dst) {
+		dst = slices.Grow(dst, 4*need-len(dst))
+	}
 	dimensions, nulls := uint32(1), uint32(0)
 	if c.count == 0 {
 		dimensions = 0
