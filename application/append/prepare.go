@@ -92,10 +92,6 @@ func (p *Preparer) Prepare(ctx context.Context, b module.Batch) ([]event.Prepare
 	); err != nil {
 		return nil, err
 	}
-	rules, err := encodeUnless(len(b.Rules) == 0, "rule trace", b.Rules)
-	if err != nil {
-		return nil, err
-	}
 	details, err := encodeUnless(b.Actor.Details.IsZero(), "actor details", b.Actor.Details)
 	if err != nil {
 		return nil, err
@@ -121,7 +117,7 @@ func (p *Preparer) Prepare(ctx context.Context, b module.Batch) ([]event.Prepare
 		if err := p.prepareEvent(ctx, &out[i], &b.Drafts[i], &b, bound); err != nil {
 			return nil, prependEventIndex(err, i)
 		}
-		out[i].RulesEvaluated = rules
+		out[i].RulesEvaluated = b.Rules
 		out[i].ActorDetails = details
 		if j := b.Drafts[i].CausedByIndex; j > 0 {
 			if j > i {

@@ -230,7 +230,7 @@ func TestPrepare_IntentBatch(t *testing.T) {
 	batch := b.batch(orderPlaced(nil), orderPlaced(func(d *event.Draft) { d.CausedByIndex = 1 }))
 	batch.IntentID, batch.EventIDs = event.ID{1}, []event.ID{{2}}
 	batch.Actor.Details = event.ActorDetails{SessionID: "s-1"}
-	batch.Rules = []event.RuleEvaluation{{RuleID: "shop.limit", Result: event.RuleFired}}
+	batch.Rules = json.RawMessage(`[{"rule_id":"shop.limit","rule_name":"","result":"fired","evaluation_ms":0}]`)
 	out, err := b.preparer.Prepare(t.Context(), batch)
 	require.NoError(t, err)
 	require.Equal(t, event.ID{2}, out[0].ID, "the id that the plan has used")
@@ -238,7 +238,7 @@ func TestPrepare_IntentBatch(t *testing.T) {
 	require.Equal(t, out[0].ID, out[1].CausedBy)
 	require.Equal(t, event.ID{1}, out[1].IntentID)
 	require.JSONEq(t, `{"session_id":"s-1"}`, string(out[1].ActorDetails))
-	require.JSONEq(t, `[{"rule_id":"shop.limit","rule_name":"","result":"fired","evaluation_ms":0}]`, string(out[0].RulesEvaluated))
+	require.Equal(t, batch.Rules, out[0].RulesEvaluated)
 
 	batch.Drafts[0].CausedByIndex = 2
 	_, err = b.preparer.Prepare(t.Context(), batch)

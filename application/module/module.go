@@ -213,7 +213,7 @@ type Batch struct {
 	CorrelationID string // for drafts without one
 	IntentID      event.ID
 	Source        event.Source // for drafts without one
-	Rules         []event.RuleEvaluation
+	Rules         json.RawMessage // encoded event.RuleEvaluations, as in the intent's row; nil: none
 	Now           time.Time
 	EventIDs      []event.ID      // nil: new ones
 	Binding       *intent.Binding // of the intent's row, kept in the payload of the last event; nil: none

@@ -254,11 +254,7 @@ func (a *attempt) end(ctx context.Context, status intent.Status, decision intent
 		decision.PlanHash, decision.At = row.PlanHash, event.Micros(a.service.Clock.Now())
 		row.Approvals = append(slices.Clip(row.Approvals), decision)
 	}
-	rules, err := rulesOf(&row)
-	if err != nil {
-		return Outcome{}, err
-	}
-	res, err := a.write(ctx, row, outcomeWrite{about: "backbone.intent." + string(status), rules: rules})
+	res, err := a.write(ctx, row, outcomeWrite{about: "backbone.intent." + string(status)})
 	if err != nil {
 		return Outcome{}, err
 	}

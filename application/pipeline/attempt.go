@@ -354,7 +354,7 @@ func (a *attempt) parkForApproval(ctx context.Context, p planned) (Outcome, erro
 	if len(row.Approvals) > a.storedApprovals {
 		eventType = intent.ApprovalRecorded
 	}
-	res, err := a.write(ctx, row, outcomeWrite{about: eventType, amount: p.plan.Amount, rules: p.rules, streams: p.view.expectations(), conditions: p.view.conditions})
+	res, err := a.write(ctx, row, outcomeWrite{about: eventType, amount: p.plan.Amount, streams: p.view.expectations(), conditions: p.view.conditions})
 	if err != nil {
 		return Outcome{}, err
 	}
@@ -402,10 +402,10 @@ func (a *attempt) execute(ctx context.Context, p planned) (Outcome, error) {
 		return Outcome{}, err
 	}
 	w := outcomeWrite{
-		rules: rules, streams: append(p.view.expectations(), p.plan.Streams...), conditions: append(p.view.conditions, p.plan.Conditions...),
+		streams: append(p.view.expectations(), p.plan.Streams...), conditions: append(p.view.conditions, p.plan.Conditions...),
 		made: module.Batch{
 			Drafts: p.plan.Events, LegalEntity: a.entity, Actor: a.stored.Actor, CorrelationID: a.stored.CorrelationID,
-			IntentID: a.stored.ID, Source: a.stored.Source, Rules: rules, Now: event.Micros(a.service.Clock.Now()), EventIDs: ids,
+			IntentID: a.stored.ID, Source: a.stored.Source, Rules: row.Rules, Now: event.Micros(a.service.Clock.Now()), EventIDs: ids,
 		},
 	}
 	switch {
@@ -431,7 +431,6 @@ type outcomeWrite struct {
 	made       module.Batch   // events that the intent makes
 	about      string         // type of the event about the intent; "" for plain execution
 	amount     *module.Amount // of an intent that waits
-	rules      []event.RuleEvaluation
 	streams    []concurrency.StreamExpectation
 	conditions []concurrency.AppendCondition
 }

@@ -116,7 +116,7 @@ func (a *attempt) eventAbout(row *intent.Intent, w outcomeWrite, binding intent.
 		data.Refusal = &refusalReason{row.Refusal.Code, row.Refusal.Kind, row.Refusal.Rule}
 	}
 	b := a.batchAbout(row, w.about, data, row.UpdatedAt)
-	b.Rules, b.Binding = w.rules, &binding
+	b.Rules, b.Binding = row.Rules, &binding
 	b.EventIDs = []event.ID{module.DeriveID(row.ID, aboutEventIDBase+row.Revision)}
 	return b
 }

@@ -98,7 +98,7 @@ func (a *attempt) forgetKeys(r ports.AppendRequest) {
 // recordRefusal stores a refused intent. If the payload cannot be sealed, the intent is
 // stored with an empty payload; if the key service is unavailable, it is not stored.
 func (a *attempt) recordRefusal(ctx context.Context, row intent.Intent) error {
-	refused := outcomeWrite{about: intent.Refused, rules: a.rules}
+	refused := outcomeWrite{about: intent.Refused}
 	_, err := a.write(ctx, row, refused)
 	if err == nil || !a.payloadValid || a.intentType.Manifest().Empty() {
 		return err
