@@ -264,18 +264,12 @@ func (q *Queries) ListIntentRevisions(ctx context.Context, db DBTX, arg *ListInt
 
 const ListKeyConditionHits = `-- name: ListKeyConditionHits :many
 SELECT k.ordinal::int AS ordinal, hit.sequence::bigint AS sequence, hit.position::bigint AS position
-FROM (
-    -- The numbers of the types, once per condition: OFFSET 0 keeps the planner from
-    -- reading them again for every key.
-    SELECT a.ordinal, a.partition_id, a.after, a.key, a.other_keys, a.types, ARRAY(SELECT t.number FROM backbone.event_types t WHERE t.type = ANY (a.types)) AS type_numbers
-    FROM (SELECT unnest($1::int[]) AS ordinal,
-                 unnest($2::int[]) AS partition_id,
-                 unnest($3::bigint[]) AS after,
-                 unnest($4::text[]) AS key,
-                 unnest($5::text[])::text[] AS other_keys,
-                 unnest($6::text[])::text[] AS types) a
-    OFFSET 0
-) k
+FROM (SELECT unnest($1::int[]) AS ordinal,
+             unnest($2::int[]) AS partition_id,
+             unnest($3::bigint[]) AS after,
+             unnest($4::text[]) AS key,
+             unnest($5::text[])::text[] AS other_keys,
+             unnest($6::text[])::text[] AS types) k
 CROSS JOIN LATERAL (
     SELECT s.sequence, s.position
     FROM (
@@ -289,7 +283,9 @@ CROSS JOIN LATERAL (
         ) x
     ) s
     WHERE s.position > 10000
-       OR ((cardinality(k.types) = 0 OR s.type_no = ANY (k.type_numbers))
+       OR ((cardinality(k.types) = 0
+            -- Read once per condition, when its first key is found.
+            OR s.type_no = ANY (ARRAY(SELECT t.number FROM backbone.event_types t WHERE t.type = ANY (k.types))))
            AND NOT EXISTS (
                SELECT 1
                FROM unnest(k.other_keys) AS o (key)

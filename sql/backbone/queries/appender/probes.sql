@@ -67,18 +67,12 @@ CROSS JOIN LATERAL (
 -- look each sequence up in the whole partition, whatever the key, while the append holds the
 -- head's lock.
 SELECT k.ordinal::int AS ordinal, hit.sequence::bigint AS sequence, hit.position::bigint AS position
-FROM (
-    -- The numbers of the types, once per condition: OFFSET 0 keeps the planner from
-    -- reading them again for every key.
-    SELECT a.*, ARRAY(SELECT t.number FROM backbone.event_types t WHERE t.type = ANY (a.types)) AS type_numbers
-    FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
-                 unnest(@partition_ids::int[]) AS partition_id,
-                 unnest(@after::bigint[]) AS after,
-                 unnest(@keys::text[]) AS key,
-                 unnest(@other_keys::text[])::text[] AS other_keys,
-                 unnest(@types::text[])::text[] AS types) a
-    OFFSET 0
-) k
+FROM (SELECT unnest(@ordinals::int[]) AS ordinal,
+             unnest(@partition_ids::int[]) AS partition_id,
+             unnest(@after::bigint[]) AS after,
+             unnest(@keys::text[]) AS key,
+             unnest(@other_keys::text[])::text[] AS other_keys,
+             unnest(@types::text[])::text[] AS types) k
 CROSS JOIN LATERAL (
     SELECT s.sequence, s.position
     FROM (
@@ -92,7 +86,9 @@ CROSS JOIN LATERAL (
         ) x
     ) s
     WHERE s.position > 10000
-       OR ((cardinality(k.types) = 0 OR s.type_no = ANY (k.type_numbers))
+       OR ((cardinality(k.types) = 0
+            -- Read once per condition, when its first key is found.
+            OR s.type_no = ANY (ARRAY(SELECT t.number FROM backbone.event_types t WHERE t.type = ANY (k.types))))
            AND NOT EXISTS (
                SELECT 1
                FROM unnest(k.other_keys) AS o (key)
