@@ -212,7 +212,7 @@ type Batch struct {
 	Actor         event.Actor
 	CorrelationID string // for drafts without one
 	IntentID      event.ID
-	Source        event.Source // for drafts without one
+	Source        event.Source    // for drafts without one
 	Rules         json.RawMessage // encoded event.RuleEvaluations, as in the intent's row; nil: none
 	Now           time.Time
 	EventIDs      []event.ID      // nil: new ones
