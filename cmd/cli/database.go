@@ -89,11 +89,13 @@ func readerConfig(path, dsn, dataDir string) (configs.Config, error) {
 	return devConfig(file), nil
 }
 
-func findLegalEntity(ctx context.Context, entities interface {
-	LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error)
+// findLegalEntity finds the legal entity, or the administrative log, of a code. Tenant "" is any.
+// Faults: legal_entity.not_found, legal_entity.ambiguous.
+func findLegalEntity(ctx context.Context, directory interface {
+	Partitions(ctx context.Context, tenantID string) ([]ports.LegalEntity, error)
 }, tenant, code string,
 ) (found ports.LegalEntity, err error) {
-	all, err := entities.LegalEntities(ctx, tenant)
+	all, err := directory.Partitions(ctx, tenant)
 	if err != nil {
 		return found, err
 	}

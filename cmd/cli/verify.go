@@ -108,10 +108,12 @@ func exportLogCommand() *cobra.Command {
 		Use:   "export-log FILE",
 		Short: "Write a legal entity's log to a file that can be verified offline",
 		Long: "export-log writes the events of a legal entity, up to its head, as JSON Lines with all that\n" +
-			"\"backbone verify --dump\" needs. Sealed personal values stay sealed. FILE - is standard output.\n\n" +
+			"\"backbone verify --dump\" needs. Sealed personal values stay sealed. FILE - is standard output.\n" +
+			"The administrative log of a tenant is exported as the legal entity _ADMIN.\n\n" +
 			"It reads the database. To get the events of a query from a server, as a person may read them,\n" +
 			"use \"backbone export\".",
 		Example: "  backbone export-log --legal-entity DEMF DEMF.jsonl\n" +
+			"  backbone export-log --legal-entity _ADMIN --tenant acme administrative.jsonl\n" +
 			"  backbone export-log --legal-entity DEMF - | gzip > DEMF.jsonl.gz",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
@@ -125,7 +127,7 @@ func exportLogCommand() *cobra.Command {
 	f := cmd.Flags()
 	readerFlags(cmd, &dsn, &dataDir)
 	f.StringVar(&o.Tenant, "tenant", "", "id of the tenant, where several have the legal entity")
-	f.StringVar(&o.LegalEntity, "legal-entity", "", "code of the legal entity (required)")
+	f.StringVar(&o.LegalEntity, "legal-entity", "", "code of the legal entity, or _ADMIN (required)")
 	required(cmd, "legal-entity")
 	return cmd
 }
