@@ -4037,7 +4037,7 @@ type ListEventsParams struct {
 	// StreamID `vendor:V-1042` for entity, a code for scope, an event type, a correlation id, an actor id, a tag, or `department:OPS` for dimension.
 	StreamID StreamID `form:"stream_id" json:"stream_id"`
 
-	// LegalEntity Required except for scope (which names it) and correlation (which then spans what the caller may see).
+	// LegalEntity Required except for scope (which names it) and correlation (which then spans what the caller may see, for an auditor of the whole tenant with the administrative log).
 	LegalEntity StreamLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
 
 	// EventTypes Only these types, separated by commas.

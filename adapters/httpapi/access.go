@@ -196,6 +196,18 @@ func (s *Server) authorizeIn(ctx context.Context, action, code string, types ...
 	return s.config.Access.LegalEntity(ctx, p.TenantID, code)
 }
 
+// canReadAdministrativeLog reports whether the access policy allows the caller an action in the
+// administrative log of the tenant.
+func (s *Server) canReadAdministrativeLog(ctx context.Context, action string) (bool, error) {
+	err := s.config.Access.Authorize(ctx, callOf(ctx).principal, tenancy.Action{Name: action, LegalEntity: ports.AdministrativeCode})
+	switch fault.KindOf(err) {
+	case fault.Forbidden, fault.NotFound:
+		return false, nil
+	default:
+		return err == nil, err
+	}
+}
+
 // findByID calls find with the id in the path, in the legal entity that the request names
 // or in each that the caller may see, until find returns anything but the code notFound.
 func (s *Server) findByID(ctx context.Context, r *request, action, notFound string, find func(le ports.LegalEntity, id event.ID) error) error {

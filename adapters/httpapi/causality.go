@@ -90,8 +90,14 @@ func (s *Server) getProcess(ctx context.Context, r *request) (any, error) {
 	if r.err != nil {
 		return nil, r.err
 	}
+	administrative, err := s.canReadAdministrativeLog(ctx, actionReadEvents)
+	if err != nil {
+		return nil, err
+	}
 	p := callOf(ctx).principal
-	found, err := s.config.Events.Process(ctx, p.TenantID, p.LegalEntities, r.path("correlation_id"), limit)
+	found, err := s.config.Events.Process(ctx, query.ProcessQuery{
+		TenantID: p.TenantID, Readable: p.LegalEntities, Administrative: administrative, CorrelationID: r.path("correlation_id"), Limit: limit,
+	})
 	if err != nil {
 		return nil, err
 	}

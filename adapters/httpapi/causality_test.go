@@ -1,6 +1,7 @@
 package httpapi_test
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"net/http"
@@ -104,6 +105,48 @@ func TestDescendantsAndProcess(t *testing.T) {
 	}
 }
 
+// The events of a correlation id include those of the administrative log for an auditor of the
+// whole tenant. Others get the answer for an unknown id.
+func TestCorrelation_administrativeLog(t *testing.T) {
+	t.Parallel()
+	h := startAPI(t)
+	h.machineType(t)
+	get := func(path, token string) testAnswer {
+		return h.do(t, testRequest{method: "GET", path: path, token: token})
+	}
+	made := h.do(t, testRequest{method: "POST", path: "/api/admin/legal-entities", token: "admin", body: `{"code":"FRMF"}`})
+	require.Equal(t, http.StatusCreated, made.status, string(made.body))
+	recorded := get("/api/events?legal_entity=_ADMIN&stream_type=type&stream_id=backbone.legal_entity.created&direction=backward&limit=1", "auditor")
+	require.Equal(t, http.StatusOK, recorded.status, string(recorded.body))
+	e := recorded.json(t)["events"].([]any)[0].(map[string]any)
+	id, correlation := e["id"], e["correlation_id"].(string)
+	h.appendCausedService(t, "USMF", fmt.Sprintf(`"correlation_id":%q`, correlation))
+
+	process, search := "/api/events/process/"+correlation, "?stream_type=correlation&stream_id="+correlation
+	for _, path := range []string{process, "/api/events" + search} {
+		answer := get(path, "auditor")
+		require.Equal(t, http.StatusOK, answer.status, string(answer.body))
+		found := answer.json(t)["events"].([]any)
+		require.Len(t, found, 2, path)
+		require.Equal(t, id, found[0].(map[string]any)["id"])
+	}
+	first := get("/api/events"+search+"&limit=1", "auditor").json(t)
+	second := get("/api/events"+search+"&limit=1&cursor="+first["next_cursor"].(string), "auditor").json(t)
+	require.Len(t, second["events"], 1)
+	require.Equal(t, false, second["has_more"])
+	require.Len(t, bytes.Split(bytes.TrimSpace(get("/api/events/export"+search, "auditor").body), []byte("\n")), 2)
+
+	for _, token := range []string{"ap_clerk", "american_auditor"} {
+		answer := get(process, token)
+		require.Equal(t, http.StatusOK, answer.status, string(answer.body))
+		require.Len(t, answer.json(t)["events"], 1, token)
+		require.NotContains(t, answer.json(t), "left_out", token)
+		require.Len(t, get("/api/events"+search, token).json(t)["events"], 1, token)
+		require.NotContains(t, string(get("/api/events/export"+search, token).body), "_ADMIN", token)
+	}
+	require.Equal(t, "process.not_found", get(process, "german_auditor").json(t)["code"])
+}
+
 func TestQueryAppendCondition(t *testing.T) {
 	t.Parallel()
 	h := startAPI(t)
@@ -181,8 +224,8 @@ func (l sealedLog) Descendants(ctx context.Context, le ports.LegalEntity, codes 
 	return found, err
 }
 
-func (l sealedLog) Process(ctx context.Context, tenant string, codes []string, id string, limit int) (query.Process, error) {
-	found, err := l.log.Process(ctx, tenant, codes, id, limit)
+func (l sealedLog) Process(ctx context.Context, q query.ProcessQuery) (query.Process, error) {
+	found, err := l.log.Process(ctx, q)
 	l.seal(found.Events)
 	return found, err
 }

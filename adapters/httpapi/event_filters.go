@@ -37,6 +37,11 @@ func (s *Server) readSelection(ctx context.Context, action string, r *request) (
 		return sel, fault.New(fault.Invalid, "request.parameter_missing", "legal_entity is required for this stream_type; add it").WithField("legal_entity")
 	}
 	var err error
+	if entity == "" {
+		if sel.Administrative, err = s.canReadAdministrativeLog(ctx, action); err != nil {
+			return sel, err
+		}
+	}
 	if sel.Filter, err = parseEventFilter(r); err != nil {
 		return sel, err
 	}

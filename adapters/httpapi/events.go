@@ -24,7 +24,7 @@ type Events interface {
 	Feed(ctx context.Context, q query.FeedQuery) (query.Page, error)
 	Lineage(ctx context.Context, le ports.LegalEntity, readableCodes []string, id event.ID) (query.Lineage, error)
 	Descendants(ctx context.Context, le ports.LegalEntity, readableCodes []string, id event.ID, limit int) (query.Descendants, error)
-	Process(ctx context.Context, tenantID string, readableCodes []string, correlationID string, limit int) (query.Process, error)
+	Process(ctx context.Context, q query.ProcessQuery) (query.Process, error)
 	Match(ctx context.Context, q query.MatchQuery) (query.MatchPage, error)
 }
 

@@ -71,6 +71,11 @@ func (e *export) reauthorize(ctx context.Context) error {
 	if a.LegalEntity = e.sel.LegalEntity; e.sel.Kind == query.ByScope && a.LegalEntity == "" {
 		a.LegalEntity = e.sel.StreamID
 	}
+	if e.sel.Administrative {
+		if e.sel.Administrative, err = e.server.canReadAdministrativeLog(ctx, actionExport); err != nil {
+			return err
+		}
+	}
 	return e.server.config.Access.Authorize(ctx, p, a)
 }
 

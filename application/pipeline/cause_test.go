@@ -46,7 +46,7 @@ func TestApprove_ActorsOfWaitingIntent(t *testing.T) {
 	stored, _, err := b.service.Get(t.Context(), b.entity, id)
 	require.NoError(t, err)
 	require.Equal(t, intent.PendingApproval, stored.Status)
-	process, err := b.queries().Process(t.Context(), "acme", nil, stored.CorrelationID, 100)
+	process, err := b.queries().Process(t.Context(), query.ProcessQuery{TenantID: "acme", CorrelationID: stored.CorrelationID, Limit: 100})
 	require.NoError(t, err)
 	require.Equal(t, []string{cashier.Actor.ID, supervisor.Actor.ID}, process.Actors)
 	page, err := b.queries().Events(t.Context(), query.Selection{TenantID: "acme", Kind: query.ByActor, StreamID: supervisor.Actor.ID, LegalEntity: b.entity.Code, Limit: 10})

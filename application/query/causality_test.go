@@ -212,7 +212,7 @@ func TestProcess(t *testing.T) {
 	b := l.write(t, de, step("p-2", about(vendor)))
 	c := l.write(t, us, step("p-1", about(invoice)))
 
-	got, err := l.Process(t.Context(), "acme", nil, "process-1", 10)
+	got, err := l.Process(t.Context(), query.ProcessQuery{TenantID: "acme", CorrelationID: "process-1", Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, got.Events, 3)
 	for i, e := range []event.Recorded{a, b, c} {
@@ -224,12 +224,12 @@ func TestProcess(t *testing.T) {
 	require.Equal(t, []query.Step{{}, {2 * time.Second, 2 * time.Second}, {3 * time.Second, time.Second}}, got.Steps)
 	require.Empty(t, got.Omissions)
 
-	got, err = l.Process(t.Context(), "acme", []string{"USMF"}, "process-1", 10)
+	got, err = l.Process(t.Context(), query.ProcessQuery{TenantID: "acme", Readable: []string{"USMF"}, CorrelationID: "process-1", Limit: 10})
 	require.NoError(t, err)
 	require.Len(t, got.Events, 2)
 	require.Equal(t, []query.Omission{{Reason: query.ReasonLegalEntity}}, got.Omissions)
 
-	got, err = l.Process(t.Context(), "acme", nil, "process-1", 2)
+	got, err = l.Process(t.Context(), query.ProcessQuery{TenantID: "acme", CorrelationID: "process-1", Limit: 2})
 	require.NoError(t, err)
 	require.Len(t, got.Events, 2)
 	require.Equal(t, b.ID, got.Events[1].ID)
@@ -240,7 +240,7 @@ func TestProcess(t *testing.T) {
 		if readable == nil {
 			id = "process-2"
 		}
-		_, err = l.Process(t.Context(), "acme", readable, id, 10)
+		_, err = l.Process(t.Context(), query.ProcessQuery{TenantID: "acme", Readable: readable, CorrelationID: id, Limit: 10})
 		require.Equal(t, "process.not_found", code(t, err), "a process that the caller may not see is reported as missing")
 	}
 }

@@ -177,7 +177,7 @@ func foreignCursorFault() *fault.Error {
 
 // selectionDigest identifies a selection, without cursor, limit and access.
 func selectionDigest(sel Selection) []byte {
-	sel.Cursor, sel.Limit, sel.Readable, sel.ModuleTypes = "", 0, nil, nil
+	sel.Cursor, sel.Limit, sel.Readable, sel.Administrative, sel.ModuleTypes = "", 0, nil, false, nil
 	sel.Filter.After, sel.Filter.Until, sel.Filter.Limit = 0, 0, 0
 	b, err := json.Marshal(sel)
 	if err != nil {

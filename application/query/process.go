@@ -22,15 +22,26 @@ type Process struct {
 	Omissions     []Omission
 }
 
+// ProcessQuery asks for the events of a correlation id.
+type ProcessQuery struct {
+	TenantID       string
+	Readable       []string // legal entities the caller may see; empty: all of the tenant
+	Administrative bool     // the caller may read the administrative log too
+	CorrelationID  string
+	Limit          int
+}
+
 // Step is the time of an event since the first event and since the previous one.
 type Step struct {
 	SinceStart, SincePrevious time.Duration
 }
 
-// Process reads a business process from the legal entities that the caller may see: its
-// first events, at most limit and MaxPageBytes of payloads. Faults: process.not_found.
-func (s *Service) Process(ctx context.Context, tenantID string, readableCodes []string, correlationID string, limit int) (Process, error) {
-	all, err := s.readableEntities(ctx, tenantID, nil)
+// Process reads a business process from the logs that the caller may see: its first events, at
+// most q.Limit and MaxPageBytes of payloads. It reports that a hidden legal entity has further
+// events, but not that the administrative log has: who may not read that log learns nothing of it.
+// Faults: process.not_found.
+func (s *Service) Process(ctx context.Context, q ProcessQuery) (Process, error) {
+	all, err := s.readablePartitions(ctx, q.TenantID, nil, q.Administrative)
 	if err != nil {
 		return Process{}, err
 	}
@@ -42,17 +53,17 @@ func (s *Service) Process(ctx context.Context, tenantID string, readableCodes []
 	if types != nil && len(types) == 0 {
 		return Process{}, processNotFound()
 	}
-	out := Process{CorrelationID: correlationID, Actors: []string{}, Entities: []event.EntityRef{}}
+	out := Process{CorrelationID: q.CorrelationID, Actors: []string{}, Entities: []event.EntityRef{}}
 	var omitted omissions
 	var hidden []ports.LegalEntity
 	var cut *event.Recorded // events recorded after it may be missing, because a legal entity was not read further
 	for _, le := range all {
-		if !isReadable(readableCodes, le.Code) {
+		if !isReadable(q.Readable, le.Code) {
 			hidden = append(hidden, le)
 			continue
 		}
 		found, err := s.events.SearchEvents(ctx, ports.EventQuery{
-			Partition: le.Partition, CorrelationID: correlationID, Types: types, Limit: limit + 1, Bytes: pageBytesPerEntity(len(all)),
+			Partition: le.Partition, CorrelationID: q.CorrelationID, Types: types, Limit: q.Limit + 1, Bytes: pageBytesPerEntity(len(all)),
 		}, 0)
 		if err != nil {
 			return Process{}, err
@@ -77,16 +88,16 @@ func (s *Service) Process(ctx context.Context, tenantID string, readableCodes []
 		n = min(n, slices.IndexFunc(out.Events, func(e event.Recorded) bool { return e.ID == cut.ID && e.Partition == cut.Partition })+1)
 	}
 	if cut != nil || n < len(out.Events) {
-		if out.Events = slices.Clip(out.Events[:n]); n <= limit {
+		if out.Events = slices.Clip(out.Events[:n]); n <= q.Limit {
 			omitted.add(ReasonSize, event.ID{})
 		}
 	}
-	if len(out.Events) > limit {
-		out.Events = slices.Clip(out.Events[:limit])
+	if len(out.Events) > q.Limit {
+		out.Events = slices.Clip(out.Events[:q.Limit])
 		omitted.add(ReasonCount, event.ID{})
 	}
 	for _, le := range hidden {
-		part, err := s.events.Events(ctx, ports.EventQuery{Partition: le.Partition, CorrelationID: correlationID, Types: types, Limit: 1, WithoutData: true})
+		part, err := s.events.Events(ctx, ports.EventQuery{Partition: le.Partition, CorrelationID: q.CorrelationID, Types: types, Limit: 1, WithoutData: true})
 		if err != nil {
 			return Process{}, err
 		}

@@ -108,11 +108,14 @@ type Selection struct {
 	StreamID    string
 	LegalEntity string   // "" only for correlations
 	Readable    []string // legal entities the caller may see; empty: all of the tenant
-	Filter      ports.EventQuery
-	Modules     []string // only events of these modules; empty: all
-	ModuleTypes []string // the event types of Modules; may grow from page to page
-	Cursor      string
-	Limit       int
+	// Administrative says that the caller may read the administrative log, so that a correlation
+	// without LegalEntity is searched there too.
+	Administrative bool
+	Filter         ports.EventQuery
+	Modules        []string // only events of these modules; empty: all
+	ModuleTypes    []string // the event types of Modules; may grow from page to page
+	Cursor         string
+	Limit          int
 }
 
 // Page is a page of events.

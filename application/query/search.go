@@ -189,8 +189,7 @@ type entitySearch struct {
 	stopped bool // by MaxScan or the bytes
 }
 
-// searchAcrossEntities reads a correlation from every legal entity that the caller may
-// see, in order of recording, each up to the head that the first page pinned.
+// searchAcrossEntities reads a correlation from every log that the caller may see, in order of recording, each up to the head that the first page pinned.
 func (s *Service) searchAcrossEntities(ctx context.Context, sel Selection, q ports.EventQuery, selectsNothing bool) (Page, error) {
 	digest := selectionDigest(sel)
 	marks, err := s.pinnedMarks(ctx, &sel, digest)
@@ -264,7 +263,7 @@ func (a *entitySearch) next(limit int) (mark, bool) {
 // pinnedMarks returns the marks of the legal entities to search: those of the cursor that
 // the caller still may see, or on the first page all that the caller may see.
 func (s *Service) pinnedMarks(ctx context.Context, sel *Selection, digest []byte) ([]mark, error) {
-	entities, err := s.readableEntities(ctx, sel.TenantID, sel.Readable)
+	entities, err := s.readablePartitions(ctx, sel.TenantID, sel.Readable, sel.Administrative)
 	if err != nil {
 		return nil, err
 	}
@@ -304,7 +303,17 @@ func (s *Service) pinnedMarks(ctx context.Context, sel *Selection, digest []byte
 
 // readableEntities lists the legal entities that the caller may see, by partition.
 func (s *Service) readableEntities(ctx context.Context, tenantID string, codes []string) ([]ports.LegalEntity, error) {
-	entities, err := s.directory.LegalEntities(ctx, tenantID)
+	return s.readablePartitions(ctx, tenantID, codes, false)
+}
+
+// readablePartitions lists the legal entities that the caller may see, by partition, and with
+// administrative set the administrative log of the tenant as well.
+func (s *Service) readablePartitions(ctx context.Context, tenantID string, codes []string, administrative bool) ([]ports.LegalEntity, error) {
+	list := s.directory.LegalEntities
+	if administrative {
+		list = s.directory.Partitions
+	}
+	entities, err := list(ctx, tenantID)
 	if err != nil {
 		return nil, err
 	}

@@ -32,7 +32,7 @@ func (d directory) LegalEntity(ctx context.Context, tenantID, code string) (port
 func (b *books) requireTrace(out pipeline.Outcome) {
 	b.tb.Helper()
 	queries := query.New(query.Config{Log: b.store.Events, Directory: directory{b.store.Directory}, Cursors: query.NewCursorSealer([]byte("key"))})
-	process, err := queries.Process(b.tb.Context(), "t", nil, out.CorrelationID, 1000)
+	process, err := queries.Process(b.tb.Context(), query.ProcessQuery{TenantID: "t", CorrelationID: out.CorrelationID, Limit: 1000})
 	require.NoError(b.tb, err, "the answered correlation id")
 	found := map[event.ID]bool{}
 	for _, e := range process.Events {
