@@ -129,27 +129,33 @@ func IssueBreakGlass(folder, file string) error {
 	if err := requireApart(folder, file); err != nil {
 		return err
 	}
-	for _, name := range ServerPrincipals() {
-		if _, err := os.Stat(filepath.Join(filepath.Dir(file), name)); err == nil {
-			return besideKeys()
-		}
+	beside, err := credentialFiles(filepath.Dir(file), ServerPrincipals())
+	if err != nil {
+		return breakGlassUnwritable(err)
+	}
+	if len(beside) > 0 {
+		return besideKeys()
 	}
 	return Issue(folder, []string{BreakGlass}, func(_ string, credentials []byte) error {
 		f, err := os.OpenFile(file, os.O_CREATE|os.O_EXCL|os.O_WRONLY, fileMode)
 		if err != nil {
-			return fault.New(fault.Invalid, "kmsd.credentials_unwritable", "the file of the break-glass credentials cannot be made; name a new file in a folder that exists").WithCause(err)
+			return breakGlassUnwritable(err)
 		}
 		_, err = f.Write(credentials)
 		return errors.Join(err, f.Sync(), f.Close())
 	})
 }
 
+func breakGlassUnwritable(cause error) error {
+	return fault.New(fault.Invalid, "kmsd.credentials_unwritable", "the file of the break-glass credentials cannot be made; name a new file in a folder that exists").WithCause(cause)
+}
+
 // CredentialProblem is something wrong with the credentials of a server.
 type CredentialProblem struct{ Detail, Next string }
 
 // InspectCredentials looks for problems of the file, or folder, that a server reads its
-// credentials from: other users may read it, it has break-glass rights, or it lies in the folder
-// of the keys.
+// credentials from: other users may read it, it has break-glass rights, a file beside it has them,
+// or it lies in the folder of the keys.
 func InspectCredentials(path string) (found []CredentialProblem, err error) {
 	info, err := os.Stat(path)
 	if err != nil {
@@ -175,6 +181,17 @@ func InspectCredentials(path string) (found []CredentialProblem, err error) {
 			return found, err
 		}
 	}
+	if !info.IsDir() {
+		beside, err := credentialFiles(folder, []string{BreakGlass})
+		if err != nil && !errors.Is(err, fs.ErrPermission) { // the server cannot list the folder either
+			return found, err
+		}
+		for _, file := range beside {
+			if file != filepath.Clean(path) {
+				found = append(found, breakGlassProblem(file))
+			}
+		}
+	}
 	keys, err := filepath.Glob(filepath.Join(folder, "*.key"))
 	if _, statErr := os.Stat(filepath.Join(folder, principalsFile)); statErr == nil || len(keys) > 0 {
 		found = append(found, CredentialProblem{folder + " is the folder of the keys too", "make new credentials in a folder of their own with `backbone kmsd credentials --out`"})
@@ -195,10 +212,53 @@ func inspectFile(file string) (found []CredentialProblem, err error) {
 		return found, err
 	}
 	defer clear(content)
-	if bytes.Contains(content, []byte("["+BreakGlass+"]")) || filepath.Base(file) == BreakGlass {
-		found = append(found, CredentialProblem{file + " has break-glass rights, with which ended keys can be kept", "make new break-glass credentials with `backbone kmsd credentials --break-glass` and keep them away from the server"})
+	if hasProfile(content, BreakGlass) || filepath.Base(file) == BreakGlass {
+		found = append(found, breakGlassProblem(file))
 	}
 	return found, nil
+}
+
+func breakGlassProblem(file string) CredentialProblem {
+	return CredentialProblem{file + " has break-glass rights, with which ended keys can be kept", "make new break-glass credentials with `backbone kmsd credentials --break-glass` and keep them away from the server"}
+}
+
+func hasProfile(content []byte, principal string) bool {
+	return bytes.Contains(content, []byte("["+principal+"]"))
+}
+
+// maxCredentialBytes is far more than a file of credentials has. Larger files of a folder are not
+// searched for credentials.
+const maxCredentialBytes = 64 << 10
+
+// credentialFiles returns the files of a folder with credentials of one of the principals: those
+// that have the name of a principal, or a profile of it. A file that the caller may not read is
+// judged by its name alone.
+func credentialFiles(folder string, principals []string) (found []string, err error) {
+	entries, err := os.ReadDir(folder)
+	if err != nil {
+		return nil, err
+	}
+	for _, e := range entries {
+		file := filepath.Join(folder, e.Name())
+		if slices.Contains(principals, e.Name()) || hasAnyProfile(file, principals) {
+			found = append(found, file)
+		}
+	}
+	return found, nil
+}
+
+func hasAnyProfile(file string, principals []string) bool {
+	info, err := os.Stat(file)
+	if err != nil || !info.Mode().IsRegular() || info.Size() > maxCredentialBytes {
+		return false
+	}
+	content, err := os.ReadFile(file)
+	if err != nil {
+		return false
+	}
+	defer clear(content)
+	// Other programs' files may have a section named app too, but no access key.
+	return bytes.Contains(content, []byte("aws_access_key_id")) && slices.ContainsFunc(principals, func(p string) bool { return hasProfile(content, p) })
 }
 
 func besideKeys() error {

@@ -66,6 +66,17 @@ func TestIssue_Places(t *testing.T) {
 	file := filepath.Join(root, "breakglass")
 	require.NoError(t, kmsd.IssueBreakGlass(folder, file))
 	require.Equal(t, "kmsd.credentials_unwritable", fault.CodeOf(kmsd.IssueBreakGlass(folder, file)), "it is not overwritten")
+	require.Equal(t, "kmsd.credentials_unwritable", fault.CodeOf(kmsd.IssueBreakGlass(folder, filepath.Join(root, "none", "breakglass"))))
+
+	server := filepath.Join(t.TempDir(), "kms.credentials")
+	require.NoError(t, os.WriteFile(filepath.Join(filepath.Dir(server), "other.conf"), []byte("[app]\nname = another\n"), 0o600))
+	content, err := os.ReadFile(filepath.Join(out, kmsd.App))
+	require.NoError(t, err)
+	beside := filepath.Join(filepath.Dir(server), "emergency")
+	require.NoError(t, os.WriteFile(server, content, 0o600))
+	require.Equal(t, "kmsd.credentials_beside_keys", fault.CodeOf(kmsd.IssueBreakGlass(folder, beside)), "beside a file with the profiles of the server")
+	require.NoError(t, os.Remove(server))
+	require.NoError(t, kmsd.IssueBreakGlass(folder, beside))
 	require.NoError(t, openFolder(folder))
 }
 

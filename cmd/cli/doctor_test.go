@@ -270,6 +270,23 @@ func TestDoctorCredentials(t *testing.T) {
 	require.Contains(t, text, "OK")
 	_, text = examine(filepath.Join(root, "none"))
 	require.Contains(t, text, "WARN")
+	// A setting that names a file: break-glass credentials beside it are found by name and by content.
+	file := filepath.Join(t.TempDir(), "kms.credentials")
+	app, err := os.ReadFile(filepath.Join(out, "app"))
+	require.NoError(t, err)
+	require.NoError(t, os.WriteFile(file, app, 0o600))
+	sound, text = examine(file)
+	require.True(t, sound, text)
+	for _, name := range []string{"breakglass", "emergency"} {
+		beside := filepath.Join(filepath.Dir(file), name)
+		issued := filepath.Join(t.TempDir(), name)
+		require.NoError(t, kmsd.IssueBreakGlass(keys, issued))
+		require.NoError(t, os.Rename(issued, beside))
+		sound, text = examine(file)
+		require.False(t, sound)
+		require.Contains(t, text, beside+" has break-glass rights")
+		require.NoError(t, os.Remove(beside))
+	}
 	for want, spoil := range map[string]func(){
 		"app is open to other users":         func() { require.NoError(t, os.Chmod(filepath.Join(out, "app"), 0o644)) },
 		"credentials is open to other users": func() { require.NoError(t, os.Chmod(out, 0o755)) },
