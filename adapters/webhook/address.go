@@ -36,25 +36,41 @@ var (
 		"169.254.0.0/16", "100.100.100.200/32", "192.0.0.192/32", "168.63.129.16/32",
 		"fe80::/10", "fd00:ec2::/32", "fd20:ce::254/128", "fd00:c1::a9fe:a9fe/128", "fd00:42::42/128",
 	)
-	// Ranges in whose addresses a relay finds an IPv4 address to forward to, by the byte at which
-	// it begins.
-	embedding = map[netip.Prefix]int{
-		netip.MustParsePrefix("::/96"): 12, nat64: 12, netip.MustParsePrefix("64:ff9b:1::/48"): 12, netip.MustParsePrefix("2002::/16"): 2,
+	// localNAT64 is the prefix of RFC 8215 from which a network takes the NAT64 prefixes of its own.
+	localNAT64 = netip.MustParsePrefix("64:ff9b:1::/48")
+	// embeddings are the ranges in whose addresses a relay finds an IPv4 address to forward to. A
+	// prefix within localNAT64 may have 48, 56, 64 or 96 bits, and RFC 6052 section 2.2 puts the IPv4
+	// address elsewhere for each length, around byte 8. Which length a network uses is not known here,
+	// so an address is judged by all of them. To refuse the whole range instead would end deliveries to
+	// hosts without IPv6 from a network that has no IPv4.
+	embeddings = []embedding{
+		{netip.MustParsePrefix("::/96"), [4]int{12, 13, 14, 15}},
+		{nat64, [4]int{12, 13, 14, 15}},
+		{netip.MustParsePrefix("2002::/16"), [4]int{2, 3, 4, 5}},
+		{localNAT64, [4]int{6, 7, 9, 10}},
+		{localNAT64, [4]int{7, 9, 10, 11}},
+		{localNAT64, [4]int{9, 10, 11, 12}},
+		{localNAT64, [4]int{12, 13, 14, 15}},
 	}
 )
+
+// embedding says which bytes of the addresses of a range are an IPv4 address.
+type embedding struct {
+	within netip.Prefix
+	bytes  [4]int
+}
+
+func (e embedding) ipv4(a netip.Addr) netip.Addr {
+	b := a.As16()
+	return netip.AddrFrom4([4]byte{b[e.bytes[0]], b[e.bytes[1]], b[e.bytes[2]], b[e.bytes[3]]})
+}
 
 // isMetadata reports whether an address is one of a metadata service, also in the forms that lead
 // a relay there.
 func isMetadata(a netip.Addr) bool {
-	if isWithin(a, metadata) {
-		return true
-	}
-	for prefix, at := range embedding {
-		if b := a.As16(); prefix.Contains(a) && isWithin(netip.AddrFrom4([4]byte(b[at:at+4])), metadata) {
-			return true
-		}
-	}
-	return false
+	return isWithin(a, metadata) || slices.ContainsFunc(embeddings, func(e embedding) bool {
+		return e.within.Contains(a) && isWithin(e.ipv4(a), metadata)
+	})
 }
 
 func isWithin(a netip.Addr, list []netip.Prefix) bool {

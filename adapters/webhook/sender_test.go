@@ -137,10 +137,12 @@ func TestSend_Metadata(t *testing.T) {
 	for _, address := range []string{
 		"169.254.169.254", "169.254.170.2", "100.100.100.200", "192.0.0.192", "168.63.129.16", "[fd00:ec2::254]", "[fd20:ce::254]", "[fe80::a9fe:a9fe]",
 		"[::ffff:169.254.169.254]", "[::169.254.169.254]", "[64:ff9b::a9fe:a9fe]", "[64:ff9b:1::a9fe:a9fe]", "[2002:a9fe:a9fe::1]",
+		// 169.254.169.254 behind prefixes of 48, 56, 64 and 96 bits within the local-use prefix of NAT64.
+		"[64:ff9b:1:a9fe:a9:fe00::]", "[64:ff9b:1:a9fe:ffa9:feff:ffff:ffff]", "[64:ff9b:1:12a9:fe:a9fe::]", "[64:ff9b:1:1234:a9:fea9:fe00:0]", "[64:ff9b:1:1234::a9fe:a9fe]",
 	} {
 		require.Equal(t, "webhook.url_invalid", fault.CodeOf(s.Check("http://"+address+"/latest")), address)
 	}
-	for _, address := range []string{"10.1.2.3", "127.0.0.1", "100.100.100.201", "[fd00::1]", "[::1]"} {
+	for _, address := range []string{"10.1.2.3", "127.0.0.1", "100.100.100.201", "[fd00::1]", "[::1]", "[64:ff9b:1:808:8:800::]", "[64:ff9b:1:8:8:808::]", "[64:ff9b:1::8.8.8.8]"} {
 		require.NoError(t, s.Check("http://"+address+"/"), address)
 	}
 	send := func(resolver *net.Resolver, name string) error {
