@@ -52,16 +52,13 @@ type planned struct {
 }
 
 func (a *attempt) submit(ctx context.Context) (Outcome, error) {
-	err := a.checkMaySubmit(ctx)
-	if err == nil {
-		err = a.validate()
-	}
-	if err != nil {
+	mayNot, invalid := a.checkMaySubmit(ctx), a.validate()
+	a.payloadValid = invalid == nil // also decides whether a refusal by role keeps it
+	if err := cmp.Or(mayNot, invalid); err != nil {
 		// Before planning an internal error is stored as denied too; Refusal.Kind
 		// distinguishes it. After planning it would be failed, see refusalStatus.
 		return a.refuse(ctx, intent.Denied, err)
 	}
-	a.payloadValid = true
 	return a.planAndApply(ctx, a.parkOrExecute)
 }
 

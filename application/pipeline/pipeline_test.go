@@ -48,7 +48,7 @@ func TestSubmit_RecordsRefusals(t *testing.T) {
 		code    string
 		kept    string
 	}{
-		"role":   {"p-guest", `{"amount":5}`, "intent.forbidden", `{}`},
+		"role":   {"p-guest", `{"amount":5}`, "intent.forbidden", `{"amount":5}`},
 		"schema": {"p-cashier", `{"amount":"much"}`, "intent.schema_invalid", `{}`},
 		"state":  {"p-cashier", `{"amount":-5}`, "cash.overdrawn", `{"amount":-5}`},
 		"policy": {"p-cashier", `{"amount":13}`, "cash.closed", `{"amount":13}`},

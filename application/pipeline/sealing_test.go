@@ -158,7 +158,8 @@ func TestSubmit_RefusalPersonalValues(t *testing.T) {
 		code   string
 		kept   bool
 	}{
-		"role":         {person("p-guest", "guest"), h.registerMember(5), "intent.forbidden", false},
+		"role":         {person("p-guest", "guest"), h.registerMember(5), "intent.forbidden", true},
+		"role, schema": {person("p-guest", "guest"), invalid, "intent.forbidden", false},
 		"schema":       {clerk, invalid, "intent.schema_invalid", false},
 		"reserved":     {clerk, sealedByCaller, "intent.schema_invalid", false},
 		"no pseudonym": {clerk, noPseudonym, "pii.subject_invalid", false},

@@ -851,8 +851,10 @@ type Intent struct {
 	LegalEntity   string        `json:"legal_entity"`
 
 	// Names Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
-	Names   PersonNames     `json:"names,omitempty,omitzero"`
-	Needs   []ApprovalNeed  `json:"needs"`
+	Names PersonNames    `json:"names,omitempty,omitzero"`
+	Needs []ApprovalNeed `json:"needs"`
+
+	// Payload That of a refused intent is without its personal values, and `{}` if it did not fit the schema or a personal value had no valid person.
 	Payload json.RawMessage `json:"payload"`
 
 	// PayloadRedacted Values of an event of the intent were redacted. The payload repeats them, so it is shown as `{}`.
