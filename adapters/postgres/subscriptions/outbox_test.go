@@ -6,8 +6,10 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pgtest"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/test/conformance"
 )
 
 // TestOutbox_TailBySequence reads like a tool that polls the view.
@@ -73,6 +75,36 @@ func TestOutbox_TailBySequence(t *testing.T) {
 	}
 }
 
+// TestOutbox_ShowsRedactions reads an event of the view before and after its redaction.
+func TestOutbox_ShowsRedactions(t *testing.T) {
+	t.Parallel()
+	f := pgtest.NewRedactionFixture(t)
+	reader := pgtest.Connect(t, f.Dsn)
+	_, err := reader.Exec(t.Context(), "SET ROLE backbone_outbox_reader")
+	require.NoError(t, err)
+	read := func() (payload string, redactions *string) {
+		t.Helper()
+		require.NoError(t, reader.QueryRow(t.Context(), "SELECT payload::text, redactions::text FROM backbone.outbox WHERE id = $1",
+			[16]byte(f.Event.ID)).Scan(&payload, &redactions))
+		return payload, redactions
+	}
+	payload, redactions := read()
+	require.Equal(t, conformance.PlainPayload, payload)
+	require.Nil(t, redactions)
+
+	request := f.Store().Approved(t, conformance.RedactedPointers()...)
+	done, err := f.RedactPayload(t.Context(), request, conformance.Replacement(event.HashPayload(f.Event.Salt, f.Event.Payload), conformance.RedactedPayload))
+	require.NoError(t, err)
+	payload, redactions = read()
+	require.Equal(t, conformance.RedactedPayload, payload)
+	require.NotNil(t, redactions)
+	marks, err := eventlog.DecodeRedactions([]byte(*redactions))
+	require.NoError(t, err)
+	require.Len(t, marks, 1)
+	require.Equal(t, []any{request.ID, request.Pointers}, []any{marks[0].RequestID, marks[0].Pointers})
+	require.WithinDuration(t, done.RedactedAt, marks[0].At, 0)
+}
+
 // TestOutbox_DebeziumDefaultColumns holds the view against "Outbox Event Router",
 // section "Expected outbox table", of Debezium's documentation
 // (https://debezium.io/documentation/reference/stable/transformations/outbox-event-router.html):
@@ -99,6 +131,9 @@ func TestOutbox_DebeziumDefaultColumns(t *testing.T) {
 	require.Equal(t, []string{"timestamp timestamp with time zone", "partition_id integer", "sequence bigint"}, pgtest.Column(t, conn, `
 		SELECT column_name || ' ' || data_type FROM information_schema.columns
 		WHERE table_schema = 'backbone' AND table_name = 'outbox' ORDER BY ordinal_position LIMIT 3 OFFSET 5`), "what readers go on by")
+	require.Equal(t, []string{"redactions json"}, pgtest.Column(t, conn, `
+		SELECT column_name || ' ' || data_type FROM information_schema.columns
+		WHERE table_schema = 'backbone' AND table_name = 'outbox' ORDER BY ordinal_position OFFSET 18`), "a migration appends columns only")
 	require.Equal(t, []string{"id", "stream_id", "stream_type", "type"}, pgtest.Column(t, conn, `
 		SELECT attname::text FROM pg_attribute WHERE attrelid = 'backbone.events'::regclass AND attnotnull
 		AND attname IN ('id', 'stream_type', 'stream_id', 'type') ORDER BY 1`), "none of these is ever absent")
