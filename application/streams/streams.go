@@ -276,7 +276,7 @@ func (s *Service) Status(ctx context.Context, le ports.LegalEntity, id event.Str
 	if stored.MetadataVersion == 0 {
 		return out, nil
 	}
-	// Custom metadata is stored in the event only, where it can be redacted.
+	// Custom metadata is stored in the event only, in clear and for ever (docs/redact.md).
 	set, _, err := s.config.Reader.ReadStream(ctx, ports.StreamQuery{Partition: le.Partition, Stream: id, From: stored.MetadataVersion, Limit: 1})
 	if err != nil {
 		return Status{}, err

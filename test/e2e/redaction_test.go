@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -226,6 +227,24 @@ func recordTexts(t *testing.T, d *dev, entity string) {
 	}
 }
 
+// rejectIntent lets an intent wait and rejects it with a comment, and returns the event of that.
+func rejectIntent(t *testing.T, d *dev, entity string) string {
+	t.Helper()
+	a := must(d.as(t, "gl_accountant").submit(entity, "gl.post_journal", object{"description": "New press", "posting_date": "2026-03-15", "dimensions": object{"department": "FIN"}, "lines": []object{
+		{"account": "6000", "debit_credit": "debit", "amount": 25_000}, {"account": "1000", "debit_credit": "credit", "amount": 25_000},
+	}}))
+	require.Equal(t, http.StatusAccepted, a.status, a)
+	var waiting outcome
+	require.NoError(t, a.decode(&waiting))
+	controller := d.as(t, "controller")
+	require.NoError(t, controller.want(http.StatusOK, nil, "POST", "/api/intents/"+waiting.IntentID+"/reject", `{"reason":"Ada did not order it"}`))
+	found, err := controller.events(url.Values{"legal_entity": {entity}, "stream_type": {"type"}, "stream_id": {"backbone.intent.rejected"}})
+	require.NoError(t, err)
+	at := slices.IndexFunc(found, func(e event) bool { return e.Stream.ID == waiting.IntentID })
+	require.GreaterOrEqual(t, at, 0)
+	return found[at].ID
+}
+
 // TestRedaction redacts every redactable text of the books, and goes on working with them. The
 // texts are those of the types of gl and ap: the log's own types declare none (docs/redact.md).
 func TestRedaction(t *testing.T) {
@@ -294,6 +313,8 @@ func TestRedaction(t *testing.T) {
 		expect(t, http.StatusUnprocessableEntity, "redaction.move_refused", must(f.approver.do("POST", at+"/approve", "")))
 		expect(t, http.StatusNotFound, "redaction.not_found", must(f.auditor.do("GET", "/api/redaction-requests/01JQ8E6Z6G3V5T8C9N2M4K7R1P", "")))
 		expect(t, http.StatusNotFound, "event.not_found", must(f.officer.do("POST", "/api/redaction-requests", redactionBody("DEMF", posted, "/data/description"))))
+		expect(t, http.StatusNotFound, "legal_entity.not_found", must(f.officer.do("POST", "/api/redaction-requests", redactionBody("_ADMIN", posted, "/data/reason"))))
+		expect(t, http.StatusUnprocessableEntity, "redaction.not_redactable", must(f.officer.do("POST", "/api/redaction-requests", redactionBody(entity, rejectIntent(t, d, entity), "/data/decision/comment"))))
 		for _, pointer := range []string{"/data/total_debit", "/data/total_credit", "/data/lines/0/amount", "/data/lines/0/account", "/data/journal_number", "/data/lines", "/data/journal_id"} {
 			expect(t, http.StatusUnprocessableEntity, "redaction.not_redactable", must(f.officer.do("POST", "/api/redaction-requests", redactionBody(entity, posted, pointer))))
 		}
