@@ -191,6 +191,17 @@ func expectations(t *testing.T) (out []expectation) {
 	add("service without types", true, "allowed", serviceOf(map[string]any{"event_types": []any{}}))
 	add("service with a role that approves", false, "service", serviceOf(map[string]any{"action": "intents.approve", "roles": []string{"module", "controller"}}))
 	add("service that names a person as its actor", false, "service", serviceOf(map[string]any{"action": "intents.approve", "roles": []string{"module", "controller"}, "actor": person}))
+	for action, role := range map[string]string{
+		"access_log.read": "auditor", "personal_data.report": "compliance", "personal_data.search": "compliance_approver", "principals.names": "auditor",
+	} {
+		of := func(service any) accessInput {
+			return serviceOf(map[string]any{"action": action, "roles": []string{"module", role}, "legal_entity": "", "service": service, "event_types": []any{}})
+		}
+		add("service and "+action, false, "service", of(true))
+		add("caller of unknown kind and "+action, false, "service", of(nil))
+		add("person and "+action, true, "allowed", of(false))
+	}
+	add("service that discloses to a webhook", true, "allowed", serviceOf(map[string]any{"action": "webhooks.disclose", "roles": []string{"module", "compliance"}}))
 	add("person in a module", true, "allowed", serviceOf(map[string]any{"service": false, "roles": []string{"ap_clerk"}, "modules": []string{}}))
 	add("of unknown kind", false, "module", serviceOf(map[string]any{"service": nil, "roles": []string{"ap_clerk"}, "modules": []string{}}))
 	for _, role := range []string{"module", "importer"} {

@@ -2,13 +2,18 @@ package httpapi_test
 
 import (
 	"context"
+	"encoding/json"
 	"net/http"
+	"regexp"
 	"strings"
+	"sync/atomic"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
+	"github.com/erpbackbone/backbone/application/blindindex"
+	"github.com/erpbackbone/backbone/application/disclosure"
 	"github.com/erpbackbone/backbone/application/streams"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -209,6 +214,77 @@ func TestServices_IntentsOfOthers(t *testing.T) {
 		}
 	}
 	require.Equal(t, before, h.heads(t), "nothing was recorded")
+}
+
+// searchStub counts the searches for persons.
+type searchStub struct{ searches atomic.Int32 }
+
+// Search implements httpapi.PersonalSearch.
+func (s *searchStub) Search(context.Context, ports.Principal, disclosure.Purpose, blindindex.Query) (blindindex.Found, error) {
+	s.searches.Add(1)
+	return blindindex.Found{}, nil
+}
+
+// enrollService enrolls a service of the module note with the roles, and returns the name of its token.
+func (h *apiFixture) enrollService(t *testing.T, roles ...string) string {
+	t.Helper()
+	name := "s-" + strings.Join(roles, "-")
+	body, err := json.Marshal(map[string]any{"person_id": name, "kind": "service", "roles": roles, "modules": []string{"note"}, "pii_classes": []string{"contact"}, "responsible_person": "p-controller"})
+	require.NoError(t, err)
+	a := h.do(t, testRequest{method: "POST", path: "/api/admin/principals", token: "admin", body: string(body)})
+	require.Equal(t, http.StatusCreated, a.status, string(a.body))
+	h.tokens[name] = a.json(t)["token"].(string)
+	return name
+}
+
+// What shows personal data of every module, and who has read it, is for persons: the roles of an
+// officer or auditor lead no service past its modules.
+func TestServices_PersonalDataOfEveryModule(t *testing.T) {
+	t.Parallel()
+	keys, search := newSealingStub(t), &searchStub{}
+	h := startAPI(t, func(c *httpapi.Config) {
+		c.Personal, c.PersonalReports, c.PersonalSearch = keys, storedPerson{log: sealedLog{c.Events, keys}}, search
+	})
+	for _, roles := range [][]string{{"compliance"}, {"module", "compliance"}, {"compliance_approver"}, {"auditor"}} {
+		token := h.enrollService(t, roles...)
+		for _, c := range []testRequest{
+			{method: "GET", path: "/api/personal-data/report?subject=person:P-1"},
+			{method: "GET", path: "/api/personal-data/report?subject=person:P-1&legal_entity=USMF"},
+			{method: "POST", path: "/api/personal-data/search", body: `{"name":"Ada"}`},
+			{method: "GET", path: "/api/access-log"},
+		} {
+			c.token, c.header = token, map[string]string{"Access-Reason": "ticket 4711"}
+			a := h.do(t, c)
+			require.Equal(t, http.StatusForbidden, a.status, "%s as %s: %s", c.path, token, a.body)
+			require.Equal(t, "auth.forbidden", a.json(t)["code"])
+			if roles[len(roles)-1] == "compliance" {
+				require.Contains(t, a.json(t)["detail"], "only a person may do this")
+			}
+		}
+		logged := regexp.MustCompile(`"msg":"request".*"status":403.*"person_id":"` + token + `","code":"auth.forbidden"`)
+		require.Eventually(t, func() bool { return len(logged.FindAllString(h.log.String(), -1)) == 4 }, waitFor, tick, token)
+		require.Empty(t, h.accesses(t, "person="+token))
+	}
+	require.Zero(t, keys.count(), "nothing was opened")
+	require.Zero(t, search.searches.Load())
+	a := h.do(t, testRequest{method: "POST", path: "/api/personal-data/search", token: "compliance", body: `{"name":"Ada"}`, header: map[string]string{"Access-Reason": "ticket 4711"}})
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+}
+
+// A service that is an auditor reads records without the names of persons, as others do who have no
+// right to these.
+func TestServices_NoNames(t *testing.T) {
+	t.Parallel()
+	h := startAPI(t, func(c *httpapi.Config) { c.Names, c.Personal = namedPersons{}, namedPersons{} })
+	h.submitPage(t, "USMF", "P-1", true, "")
+	service := h.enrollService(t, "auditor")
+	a := h.do(t, testRequest{method: "GET", path: "/api/intents?legal_entity=USMF", token: service})
+	require.Equal(t, http.StatusOK, a.status, string(a.body))
+	require.Len(t, a.json(t)["intents"], 1)
+	require.Nil(t, a.json(t)["names"])
+	require.Empty(t, h.accesses(t, "person="+service))
+	a = h.do(t, testRequest{method: "GET", path: "/api/intents?legal_entity=USMF", token: "auditor"})
+	require.Equal(t, map[string]any{"p-ap_clerk": "name of p-ap_clerk"}, a.json(t)["names"])
 }
 
 // racingStreams lets another writer in between the check of a stream and the append.

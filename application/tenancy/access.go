@@ -116,7 +116,7 @@ var (
 		"auditor":      "an auditor reads everything and writes nothing",
 		"event_type":   "only event types that no built-in module owns may be appended directly; use an intent",
 		"legal_entity": "this legal entity is not yours",
-		"service":      "only a person may decide this, not a service or an agent",
+		"service":      "only a person may do this, not a service or an agent",
 		"module":       "this service is not bound to the module that owns this",
 		"tenant_wide":  "this concerns all legal entities of the tenant, and you are limited to some",
 		"exceeds":      "no administrator grants more legal entities than they have",

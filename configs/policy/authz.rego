@@ -237,11 +237,14 @@ types_granted if {
 # These need a second person.
 two_persons := {"erasure.approve", "redaction.approve"}
 
-# A service never approves, nor does an agent for a person.
-human if not input.action in (two_persons | {"intents.approve"})
+# Only persons do these: services, and agents for a person, approve nothing. The others show
+# personal data of every module, also of those that a service is not bound to.
+persons_only := {"intents.approve", "access_log.read", "personal_data.report", "personal_data.search", "principals.names"}
+
+human if not input.action in (two_persons | persons_only)
 
 human if {
-	input.action == "intents.approve"
+	input.action in persons_only
 	input.service == false
 }
 
