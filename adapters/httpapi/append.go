@@ -93,7 +93,7 @@ const claimTries = 5
 const codeStreamOwned = "append.stream_owned_by_module"
 
 // appendInSight appends a batch. That of a service writes streams of its modules only, and its
-// conditions are about the events that the service sees.
+// conditions and expectations of entities are about the events that the service sees.
 func (s *Server) appendInSight(ctx context.Context, req appending.Request) ([]ports.AppendedEvent, bool, error) {
 	sight, err := module.SightOf(ctx)
 	if err != nil {
@@ -102,10 +102,9 @@ func (s *Server) appendInSight(ctx context.Context, req appending.Request) ([]po
 	if sight.IsFull() {
 		return s.config.Appends.Append(ctx, req)
 	}
-	for i := range req.Conditions {
-		req.Conditions[i].Items = query.LimitItems(sight, req.Conditions[i].Items)
+	if err := limitConditions(sight, &req); err != nil {
+		return nil, false, err
 	}
-	req.Conditions = slices.DeleteFunc(req.Conditions, func(c concurrency.AppendCondition) bool { return len(c.Items) == 0 })
 	expected, refreshed := req.Streams, false
 	for try := 1; ; try++ {
 		claims, err := s.checkOwnStreams(ctx, req.LegalEntity, req.Drafts, expected)
@@ -125,6 +124,39 @@ func (s *Server) appendInSight(ctx context.Context, req appending.Request) ([]po
 			return receipts, replayed, err
 		}
 	}
+}
+
+// maxEntityConditions bounds the entities that one batch of a service expects versions of, because
+// the store reads index entries of each under the partition's lock. It is as many as the items of
+// an append condition can name.
+const maxEntityConditions = 64 * maxItemKeys
+
+// limitConditions limits the conditions of a batch to the events that the caller sees. A refusal of
+// an expected version of an entity would tell the sequences of events of other modules, so the
+// version becomes a condition: no later event of a visible type refers to the entity. Unlike an
+// exact version it accepts a sequence beyond the last visible event, such as the position that a
+// query has reached: no event that the caller decided on has been added since.
+func limitConditions(sight module.Sight, req *appending.Request) error {
+	slices.SortFunc(req.Entities, compareExpectations)
+	req.Entities = slices.Compact(req.Entities)
+	if n := len(req.Entities); n > maxEntityConditions {
+		return fault.New(fault.TooLarge, "append.condition_too_large",
+			"a batch of a service may expect versions of at most %d entities; split it", maxEntityConditions).WithNumbers(maxEntityConditions, n)
+	}
+	versions := convert(req.Entities, func(e concurrency.EntityExpectation) concurrency.AppendCondition {
+		entity := concurrency.Entity{Type: e.EntityType, ID: e.EntityID}
+		return concurrency.AppendCondition{Items: []concurrency.Item{{Entities: []concurrency.Entity{entity}}}, After: e.Sequence, Entity: entity}
+	})
+	req.Entities, req.Conditions = nil, append(versions, req.Conditions...)
+	for i := range req.Conditions {
+		req.Conditions[i].Items = query.LimitItems(sight, req.Conditions[i].Items)
+	}
+	req.Conditions = slices.DeleteFunc(req.Conditions, func(c concurrency.AppendCondition) bool { return len(c.Items) == 0 })
+	return nil
+}
+
+func compareExpectations(a, b concurrency.EntityExpectation) int {
+	return cmp.Or(cmp.Compare(a.EntityType, b.EntityType), cmp.Compare(a.EntityID, b.EntityID), cmp.Compare(a.Sequence, b.Sequence))
 }
 
 // isLost reports whether an append failed because another service was first to write to a claimed stream.

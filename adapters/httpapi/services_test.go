@@ -3,6 +3,7 @@ package httpapi_test
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"regexp"
 	"strings"
@@ -191,6 +192,62 @@ func TestServices_Write(t *testing.T) {
 	}
 	a = h.do(t, testRequest{method: "DELETE", path: "/api/streams/employee/E-1?legal_entity=USMF", token: "hr"})
 	require.Equal(t, http.StatusOK, a.status, string(a.body))
+}
+
+// The expected version of an entity is about the events that the service sees, and tells nothing
+// about those of other modules.
+func TestServices_ExpectedEntities(t *testing.T) {
+	t.Parallel()
+	h, _, _ := startServices(t) // the machine M-17 has an event of equipment, 1, and one of hr, 2
+	expecting := func(version string) testAnswer {
+		e := hired(`"expected_entities":[{"entity_type":"machine","entity_id":"M-17","version":` + version + `}]`)
+		return h.do(t, testRequest{method: "POST", path: "/api/events", token: "hr", body: `{"events":[` + e + `]}`})
+	}
+	sequenceOf := func(a testAnswer) string {
+		require.Equal(t, http.StatusCreated, a.status, string(a.body))
+		return a.json(t)["events"].([]any)[0].(map[string]any)["sequence"].(string)
+	}
+	versionRead := func(token string) string {
+		return h.do(t, testRequest{method: "GET", path: "/api/entities/machine/M-17?legal_entity=USMF", token: token}).json(t)["head_version"].(string)
+	}
+	byEquipment := func() string {
+		return sequenceOf(h.do(t, testRequest{method: "POST", path: "/api/events", token: "machines", body: `{"events":[` + serviced("") + `]}`}))
+	}
+	require.Equal(t, "2", versionRead("hr"))
+	hidden := byEquipment()
+	require.Equal(t, "2", versionRead("hr"))
+	for _, version := range []string{"0", "1"} {
+		a := expecting(version)
+		require.Equal(t, "append.wrong_expected_version", a.json(t)["code"], string(a.body))
+		require.Equal(t, "2", a.json(t)["holder"].(map[string]any)["sequence"], "the first later event that the service sees")
+		require.Nil(t, a.json(t)["actual"])
+		require.NotContains(t, string(a.body), `"`+hidden+`"`)
+	}
+	own := sequenceOf(expecting("2")) // also after the hidden event
+	require.Equal(t, own, versionRead("hr"))
+	require.Equal(t, "append.wrong_expected_version", expecting("2").json(t)["code"])
+	require.Equal(t, "append.condition_beyond_head", expecting("99").json(t)["code"])
+
+	unseen := hired(`"expected_entities":[{"entity_type":"machine","entity_id":"M-18","version":0}]`)
+	other := strings.ReplaceAll(serviced(""), "M-17", "M-18")
+	sequenceOf(h.do(t, testRequest{method: "POST", path: "/api/events", token: "machines", body: `{"events":[` + other + `]}`}))
+	sequenceOf(h.do(t, testRequest{method: "POST", path: "/api/events", token: "hr", body: `{"events":[` + unseen + `]}`}))
+
+	entities := make([]string, 100*11) // in 100 events
+	for i := range entities {
+		entities[i] = fmt.Sprintf(`{"entity_type":"machine","entity_id":"N-%d","version":0}`, i)
+	}
+	events := make([]string, 100)
+	for i := range events {
+		events[i] = hired(`"expected_entities":[` + strings.Join(entities[11*i:11*(i+1)], ",") + `]`)
+	}
+	a := h.do(t, testRequest{method: "POST", path: "/api/events", token: "hr", body: `{"events":[` + strings.Join(events, ",") + `]}`})
+	require.Equal(t, "append.condition_too_large", a.json(t)["code"], string(a.body))
+	for i := range events {
+		events[i] = hired(`"expected_entities":[` + strings.Join(entities[:11], ",") + `]`)
+	}
+	a = h.do(t, testRequest{method: "POST", path: "/api/events", token: "hr", body: `{"events":[` + strings.Join(events, ",") + `]}`})
+	require.Equal(t, http.StatusCreated, a.status, "each entity counts once: %s", a.body)
 }
 
 // An intent of another module looks to a service like none, whatever it tries with the id.

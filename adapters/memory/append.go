@@ -258,7 +258,7 @@ func (p *partition) checkCondition(c *concurrency.AppendCondition) error {
 	}
 	switch {
 	case first != 0:
-		return concurrency.ConditionFailed(c.After, p.holder(first))
+		return c.Failed(p.holder(first))
 	case tooOld:
 		return concurrency.ConditionTooOld(c.After)
 	default:

@@ -168,6 +168,20 @@ func (i Item) Keys() []string {
 type AppendCondition struct {
 	Items []Item
 	After event.Sequence
+	// Entity, if set, is the entity whose version the caller expects to be After. The items select
+	// those events of the entity that the caller sees, which an EntityExpectation cannot.
+	Entity Entity
+}
+
+// Failed is the conflict on the condition; the holder is the first event that it forbids.
+func (c *AppendCondition) Failed(holder fault.Holder) *fault.Error {
+	if c.Entity == (Entity{}) {
+		return ConditionFailed(c.After, holder)
+	}
+	name := c.Entity.Type + ":" + c.Entity.ID
+	return fault.New(fault.Conflict, CodeWrongExpectedVersion,
+		"an event that refers to entity %s was appended after the expected sequence %d; read it again and decide again", name, c.After).
+		WithNumbers(uint64(c.After), nil).With("entity", name).WithHolder(holder)
 }
 
 // WrongExpectedVersion is the conflict on a stream. The holder, if known, is the stream's last

@@ -90,6 +90,15 @@ func TestConflict_Holder(t *testing.T) {
 	require.Equal(t, uint64(12), f.Actual)
 	require.Equal(t, "vendor:V-1", f.Attributes["entity"])
 
+	condition := concurrency.AppendCondition{After: 9, Entity: concurrency.Entity{Type: "vendor", ID: "V-1"}}
+	f = condition.Failed(holder)
+	require.Equal(t, "append.wrong_expected_version", f.Code)
+	require.Equal(t, []any{uint64(9), nil}, []any{f.Expected, f.Actual}, "the caller may not see the last event")
+	require.Equal(t, "vendor:V-1", f.Attributes["entity"])
+	require.Equal(t, &holder, f.Holder)
+	condition.Entity = concurrency.Entity{}
+	require.Equal(t, concurrency.ConditionFailed(9, holder), condition.Failed(holder))
+
 	for code, f := range map[string]*fault.Error{
 		"append.condition_failed":       concurrency.ConditionFailed(9, holder),
 		"append.condition_too_old":      concurrency.ConditionTooOld(9),

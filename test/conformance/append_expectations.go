@@ -100,6 +100,26 @@ func entityVersion(t *testing.T, s *suite) {
 	b.must(t, demand(2))
 }
 
+func visibleEntityVersion(t *testing.T, s *suite) {
+	b := s.newPartition(t)
+	demand := func(n event.Sequence) ports.AppendRequest {
+		r := b.request(b.event(s.changed, stream("x")))
+		vendor := concurrency.Entity{Type: "vendor", ID: "V-1"}
+		r.Conditions = []concurrency.AppendCondition{{
+			Items: []concurrency.Item{{Types: []string{s.changed.Type}, Entities: []concurrency.Entity{vendor}}}, After: n, Entity: vendor,
+		}}
+		return r
+	}
+	b.write(t, b.event(s.changed, stream("y"), about("vendor", "V-1"))) // 1
+	b.write(t, b.event(s.opened, stream("z"), about("vendor", "V-1")))  // 2, of another type
+	f := b.refused(t, concurrency.CodeWrongExpectedVersion, demand(0))
+	require.Equal(t, "vendor:V-1", f.Attributes["entity"])
+	require.Equal(t, "1", f.Holder.Sequence)
+	require.Nil(t, f.Actual)
+	b.must(t, demand(1))
+	b.refused(t, concurrency.CodeConditionBeyondHead, demand(99))
+}
+
 func namedVersions(t *testing.T, s *suite) {
 	b := s.newPartition(t)
 	b.write(t, b.event(s.opened, stream("1")), b.event(s.changed, stream("1")))
@@ -148,6 +168,7 @@ var conditionPromises = []promise{
 	{"item without tags and entities matches by type", itemTypeOnly},
 	{"one matching item fails the request", anyItem},
 	{"refusal names the first matching event", firstMatch},
+	{"refusal of a visible entity version names the entity", visibleEntityVersion},
 	{"events of the request itself do not count", ownEvents},
 	{"condition whose keys are all too frequent is too old", conditionTooOld},
 	{"condition beyond the head is refused", conditionBeyondHead},

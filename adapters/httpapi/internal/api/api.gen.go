@@ -762,7 +762,7 @@ type EventTypeVersions struct {
 	Versions   []EventType `json:"versions"`
 }
 
-// ExpectedEntity The last event of the legal entity that references the entity must have this sequence; 0 means there is none.
+// ExpectedEntity The last event of the legal entity that the service sees and that references the entity must have this sequence or an earlier one; 0 means there is none. A batch names at most 1,024 entities.
 type ExpectedEntity struct {
 	EntityID   string          `json:"entity_id"`
 	EntityType string          `json:"entity_type"`

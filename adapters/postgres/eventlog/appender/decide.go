@@ -191,7 +191,7 @@ func (g *group) checkCondition(p event.PartitionID, c *concurrency.AppendConditi
 	}
 	switch {
 	case first != 0:
-		v.err = concurrency.ConditionFailed(c.After, fault.Holder{})
+		v.err = c.Failed(fault.Holder{})
 		v.holder = first
 	case tooOld:
 		v.err = concurrency.ConditionTooOld(c.After)
