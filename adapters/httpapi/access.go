@@ -111,7 +111,7 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 // read of one that lasts (routesWithoutDeadline), during which event types may be registered and
 // the service be enrolled for other modules. What reads needs the registry as it is now, because
 // it would leave out events of a type that is unknown here. An append looks up the types that it
-// names, and refreshes the registry before it refuses a stream.
+// names, and refreshes the registry before it refuses a stream or limits a condition that names no types.
 func (s *Server) sightOfCaller(op operation, once bool) func(context.Context) (module.Sight, error) {
 	var found *module.Sight
 	return func(ctx context.Context) (module.Sight, error) {

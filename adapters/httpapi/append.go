@@ -102,6 +102,14 @@ func (s *Server) appendInSight(ctx context.Context, req appending.Request) ([]po
 	if sight.IsFull() {
 		return s.config.Appends.Append(ctx, req)
 	}
+	if dependsOnAllTypes(sight, &req) {
+		if err := s.config.Types.Refresh(ctx, callOf(ctx).principal.TenantID); err != nil {
+			return nil, false, err
+		}
+		if sight, err = module.SightOf(ctx); err != nil {
+			return nil, false, err
+		}
+	}
 	if err := limitConditions(sight, &req); err != nil {
 		return nil, false, err
 	}
@@ -124,6 +132,16 @@ func (s *Server) appendInSight(ctx context.Context, req appending.Request) ([]po
 			return receipts, replayed, err
 		}
 	}
+}
+
+// dependsOnAllTypes reports whether a condition of the batch is about every type that the caller sees,
+// or about one that is unknown here. A type of its modules that another node registered just now would
+// be missing in it, and the append would not be refused.
+func dependsOnAllTypes(sight module.Sight, req *appending.Request) bool {
+	isUnseen := func(name string) bool { return !sight.Sees(name) }
+	return len(req.Entities) > 0 || slices.ContainsFunc(req.Conditions, func(c concurrency.AppendCondition) bool {
+		return slices.ContainsFunc(c.Items, func(i concurrency.Item) bool { return len(i.Types) == 0 || slices.ContainsFunc(i.Types, isUnseen) })
+	})
 }
 
 // maxEntityConditions bounds the entities that one batch of a service expects versions of, because

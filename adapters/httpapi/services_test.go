@@ -433,6 +433,16 @@ func TestServices_WriteWithoutRegistry(t *testing.T) {
 	require.Equal(t, http.StatusCreated, a.status, string(a.body))
 	a = h.do(t, testRequest{method: "POST", path: "/api/events", token: "hr", body: `{"events":[` + strings.Replace(hired(""), "hired", "fired", 1) + `]}`})
 	require.Equal(t, http.StatusServiceUnavailable, a.status, "unknown is not the same as not registered")
+	for condition, status := range map[string]int{
+		`[{"types":["hr.employee.hired"],"tags":["x"]}]`: http.StatusCreated,
+		`[{"tags":["x"]}]`:                     http.StatusServiceUnavailable,
+		`[{"types":["hr.employee.promoted"]}]`: http.StatusServiceUnavailable,
+	} {
+		a = h.do(t, testRequest{method: "POST", path: "/api/events", token: "hr", body: `{"events":[` + hired("") + `],"append_condition":{"after":"1","items":` + condition + `}}`})
+		require.Equal(t, status, a.status, "%s, which could lack a type that is new: %s", condition, a.body)
+	}
+	a = h.do(t, testRequest{method: "POST", path: "/api/events", token: "hr", body: `{"events":[` + hired(`"expected_entities":[{"entity_type":"machine","entity_id":"M-17","version":2}]`) + `]}`})
+	require.Equal(t, http.StatusServiceUnavailable, a.status, "so could an expected version")
 	a = h.do(t, testRequest{method: "GET", path: "/api/streams/$all?from=0", token: "hr"})
 	require.Equal(t, http.StatusServiceUnavailable, a.status, "a page could lack events of a type that is new")
 }
