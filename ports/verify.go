@@ -94,11 +94,15 @@ type ChainAudit interface {
 	// DeliveryDamage lists rows of deliveries of subscriptions in a partition that contradict each
 	// other or the log, limit of them at most.
 	DeliveryDamage(ctx context.Context, p event.PartitionID, limit int) ([]DeliveryDamage, error)
-	// UnlistedPartitions lists the partitions with a head or events that no legal entity has.
+	// UnlistedPartitions lists the partitions with a head, events or payloads that no legal entity
+	// has.
 	UnlistedPartitions(ctx context.Context) ([]event.PartitionID, error)
 	// CountEvents counts every stored event up to a sequence, including events whose
 	// sequence no append can have assigned and no read by page returns.
 	CountEvents(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error)
+	// ExtraPayloads lists the sequences of payloads after the last event or before the first
+	// sequence, in no particular order, at most limit of each.
+	ExtraPayloads(ctx context.Context, p event.PartitionID, limit int) ([]event.Sequence, error)
 	// StreamRows returns the rows of the streams that have one, in no particular order.
 	StreamRows(ctx context.Context, p event.PartitionID, streams []event.StreamID) ([]StreamRow, error)
 	// StreamRowsWithEnds reads a page of rows of streams, by type and id, from a stream on,

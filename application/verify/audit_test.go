@@ -147,6 +147,15 @@ func TestRun_HiddenEvents(t *testing.T) {
 	require.Equal(t, []place{{verify.HiddenEvents, 0}}, places(v.run(t)[0]))
 }
 
+func TestRun_ExtraPayloads(t *testing.T) {
+	t.Parallel()
+	v := newVault()
+	v.entity(t, "A", 3)
+	before := int64(-5)
+	v.extra = []event.Sequence{4, event.Sequence(before)}
+	require.Equal(t, []place{{verify.PayloadExtra, 0}, {verify.PayloadExtra, 4}}, places(v.run(t)[0]))
+}
+
 // TestRun_UnreadableEvents are passed over; an outage is not taken for tampering.
 func TestRun_UnreadableEvents(t *testing.T) {
 	t.Parallel()

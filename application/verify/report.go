@@ -18,6 +18,7 @@ const (
 	SequenceGap      FindingKind = "sequence_gap"      // an event is missing or was inserted
 	PayloadMismatch  FindingKind = "payload_mismatch"  // the payload's hash is not that of the skeleton or of an authorised redaction
 	PayloadMissing   FindingKind = "payload_missing"   // there is no payload
+	PayloadExtra     FindingKind = "payload_extra"     // a payload is stored that no event has
 	ChecksumMismatch FindingKind = "checksum_mismatch" // the skeleton, or one before it, was changed
 	TimeBackwards    FindingKind = "time_backwards"    // recorded_at is before that of the event before
 	ForeignScope     FindingKind = "foreign_scope"     // the event names another legal entity than its partition's

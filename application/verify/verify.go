@@ -132,7 +132,7 @@ func Run(ctx context.Context, store Store, tenantID string, codes []string, prog
 		}
 		for _, p := range unlisted {
 			report := newReport(ports.LegalEntity{Partition: p})
-			report.add(Finding{Kind: LegalEntityMismatch, Detail: fmt.Sprintf("there is a log of partition %d, and no legal entity has it", p)})
+			report.add(Finding{Kind: LegalEntityMismatch, Detail: fmt.Sprintf("there is a head, an event or a payload of partition %d, and no legal entity has it", p)})
 			missing = append(missing, report)
 		}
 	}
@@ -317,6 +317,9 @@ func (r *run) walkAll(ctx context.Context, store Store, c *chain) error {
 	if err := c.checkIntentRows(ctx, store); err != nil {
 		return err
 	}
+	if err := c.checkExtraPayloads(ctx, store); err != nil {
+		return err
+	}
 	count, err := store.CountEvents(ctx, c.entity.Partition, c.report.Head)
 	if err != nil {
 		return err
@@ -325,6 +328,23 @@ func (r *run) walkAll(ctx context.Context, store Store, c *chain) error {
 		c.add(HiddenEvents, 0, fmt.Sprintf("there are %d events up to the last one, but reading them in order returned %d", count, c.report.Events))
 	}
 	return nil
+}
+
+// checkExtraPayloads finds payloads that no event has. Readers never see them, but an append
+// cannot insert the payload of a sequence that has one, so one after the last event blocks the
+// partition. Only the sequences outside those of the events need a query: up to the last event, a
+// payload has no event only where an event is missing, which is a finding already. A payload that
+// is absent is none of this check.
+func (c *chain) checkExtraPayloads(ctx context.Context, store Store) error {
+	extra, err := store.ExtraPayloads(ctx, c.entity.Partition, MaxFindings)
+	for _, n := range extra {
+		place := n
+		if int64(n) < 1 { // no event is there to be named
+			place = 0
+		}
+		c.add(PayloadExtra, place, fmt.Sprintf("a payload is stored at sequence %d, and no event is; an append cannot write one there", int64(n)))
+	}
+	return err
 }
 
 // walkEvents checks the events and the rows about persons.

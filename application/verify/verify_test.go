@@ -57,8 +57,9 @@ type tamperedLog struct {
 	readers    []ports.LogReader
 	damage     []ports.DeliveryDamage
 	unlisted   []event.PartitionID
-	hidden     int // events that reading in order does not come across
-	kept       int // of streams that nothing else shows
+	extra      []event.Sequence // of payloads without an event
+	hidden     int              // events that reading in order does not come across
+	kept       int              // of streams that nothing else shows
 }
 
 func newVault() *tamperedLog {
@@ -262,6 +263,10 @@ func (v *tamperedLog) CountStreamRows(ctx context.Context, p event.PartitionID, 
 		}
 	}
 	return n + uint64(v.kept), err
+}
+
+func (v *tamperedLog) ExtraPayloads(context.Context, event.PartitionID, int) ([]event.Sequence, error) {
+	return v.extra, nil
 }
 
 func (v *tamperedLog) CountEvents(ctx context.Context, p event.PartitionID, until event.Sequence) (uint64, error) {

@@ -90,7 +90,7 @@ const (
 // chainFindings are all that an edit of one event can cause.
 var chainFindings = []verify.FindingKind{
 	verify.ChecksumMismatch, verify.SequenceGap, verify.TimeBackwards, verify.ForeignScope, verify.PayloadMissing, verify.PayloadMismatch, verify.EventUnreadable,
-	verify.HiddenEvents, verify.StreamMismatch, verify.IntentMismatch, verify.SealedMalformed, verify.PersonalRowExtra,
+	verify.PayloadExtra, verify.HiddenEvents, verify.StreamMismatch, verify.IntentMismatch, verify.SealedMalformed, verify.PersonalRowExtra,
 }
 
 // keyFindings are what rows of keys can show when a type has other rules or none.
@@ -121,13 +121,14 @@ var verdicts = []table{
 	{
 		name: "backbone.event_payloads",
 		columns: []verdict{
-			proves("sequence partition_id", verify.PayloadMissing, verify.IntentMismatch),
+			proves("sequence partition_id", verify.PayloadMissing, verify.PayloadExtra, verify.LegalEntityMismatch, verify.IntentMismatch),
 			proves("salt payload", verify.PayloadMismatch, verify.IntentMismatch),
 			proves("redactions", verify.RedactionUnrecorded),
 		},
 		deleted:  proves("", verify.PayloadMissing, verify.IntentMismatch),
-		invented: isHarmless("", "a payload without an event is read by nothing"),
+		invented: proves("", verify.PayloadExtra),
 		target:   "sequence = 1",
+		invents:  map[string]string{"sequence": "(SELECT max(x.sequence) + 1 FROM backbone.events x WHERE x.partition_id = t.partition_id)"},
 		edits: map[string]string{
 			"sequence": "-5", "partition_id": "1", "salt": "substr(sha256(salt), 1, 16)", "payload": `'{"data":{"x":1},"dimensions":{},"entity_refs":[]}'`,
 			"redactions": `'[{"request":"00000000-0000-0000-0000-000000000001","pointers":["/data/name"],"at":"2026-03-01T00:00:00Z"}]'`,

@@ -86,6 +86,11 @@ func (Store) CountEvents(context.Context, event.PartitionID, event.Sequence) (ui
 	return 0, nil
 }
 
+// ExtraPayloads implements ports.ChainAudit. In memory an event holds its payload.
+func (Store) ExtraPayloads(context.Context, event.PartitionID, int) ([]event.Sequence, error) {
+	return nil, nil
+}
+
 // StreamRows implements ports.ChainAudit.
 func (Store) StreamRows(context.Context, event.PartitionID, []event.StreamID) ([]ports.StreamRow, error) {
 	return nil, nil

@@ -59,6 +59,12 @@ func (s *Audit) CountEvents(ctx context.Context, p event.PartitionID, until even
 	return uint64(n), nil
 }
 
+// ExtraPayloads implements ports.ChainAudit.
+func (s *Audit) ExtraPayloads(ctx context.Context, p event.PartitionID, limit int) ([]event.Sequence, error) {
+	rows, err := s.queries.ListExtraPayloads(ctx, s.db.Reads, &eventlogdb.ListExtraPayloadsParams{PartitionID: int32(p), PageSize: pg.PageSize(limit)})
+	return pg.MapRows(ctx, rows, err, func(n *int64) event.Sequence { return event.Sequence(*n) })
+}
+
 // PersonalRows implements ports.ChainAudit. It uses a connection until the iteration ends.
 func (s *Audit) PersonalRows(ctx context.Context, p event.PartitionID, until event.Sequence) iter.Seq2[ports.PersonalRow, error] {
 	return readRows(ctx, s.db.Reads, func(rows pgx.Rows) (out ports.PersonalRow, err error) {

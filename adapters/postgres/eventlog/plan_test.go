@@ -51,7 +51,7 @@ var readQueries = []string{
 	streamsdb.GetStreamSnapshot, streamsdb.CountStreamRedactions, streamsdb.RemoveStreamSnapshot, streamsdb.CountEntityRedactions, streamsdb.RemoveEntitySnapshot, streamsdb.SaveStreamSnapshot, streamsdb.DeleteOldStreamSnapshots,
 	eventlogdb.CountPersonalEvents, eventlogdb.CountPersonalIntents, eventlogdb.ListPersonalEvents, eventlogdb.ListPersonalIntents, eventlogdb.ListPersonalKeys,
 	subscriptionsdb.CountSubscriptionMessages, subscriptionsdb.ListOpenMessages, subscriptionsdb.ListOpenMessagesOf, subscriptionsdb.ListMovingMessages, subscriptionsdb.ListWaitingMessages, subscriptionsdb.CountWaitingMessages, subscriptionsdb.ListLowestMessages, subscriptionsdb.ListPartitionsOfMessages, subscriptionsdb.ListParkedKeys, subscriptionsdb.ListAllParkedKeys, subscriptionsdb.ListParkedMessages, subscriptionsdb.ListParkedMessagesOf, subscriptionsdb.CountParkedByCode,
-	subscriptionsdb.SaveParked, subscriptionsdb.DeleteParked, subscriptionsdb.ClearParked, eventlogdb.ListEventsWithin, eventlogdb.ListPayloadSizes,
+	subscriptionsdb.SaveParked, subscriptionsdb.DeleteParked, subscriptionsdb.ClearParked, eventlogdb.ListExtraPayloads, eventlogdb.ListEventsWithin, eventlogdb.ListPayloadSizes,
 	projectionsdb.LoadProjectionRows, projectionsdb.UpsertProjectionRows, projectionsdb.DeleteProjectionRows, projectionsdb.ForgetProjectionRows, projectionsdb.ListProjectionRows,
 	subscriptionsdb.ListDueMessages, subscriptionsdb.SaveMessages, subscriptionsdb.DeleteMessages, subscriptionsdb.ClearMessages, subscriptionsdb.ListFormerDecisions,
 	subscriptionsdb.InsertWebhookAttempts, subscriptionsdb.TrimWebhookAttempts, subscriptionsdb.ListWebhookAttempts, subscriptionsdb.DeleteWebhookAttempts,

@@ -132,6 +132,12 @@ func (c *tamperFixture) recompute(t *testing.T, le ports.LegalEntity, from event
 	}
 }
 
+// insertPayload invents a payload without an event.
+func (c *tamperFixture) insertPayload(t *testing.T, p event.PartitionID, n int64) {
+	t.Helper()
+	c.exec(t, "INSERT INTO backbone.event_payloads (sequence, partition_id, salt, payload) VALUES ($2, $1, sha256('x'), '{}')", int32(p), n)
+}
+
 // cut deletes everything after an event.
 func (c *tamperFixture) cut(t *testing.T, le ports.LegalEntity, after int) {
 	t.Helper()
@@ -243,6 +249,13 @@ func TestVerify_FindsTampering(t *testing.T) {
 		{"insert an event after the last", false, verify.ChecksumMismatch, one(insert("13", "2"))},
 		{"insert an event before the first, where no reader pages", false, verify.HiddenEvents, one(insert("0", "2"))},
 		{"insert an event far before the first", false, verify.HiddenEvents, one(insert("-7", "2"))},
+		{"insert a payload after the last event, which blocks appends", false, verify.PayloadExtra, func(t *testing.T, le ports.LegalEntity) {
+			c.insertPayload(t, le.Partition, crimeEvents+1)
+			_, err := c.Appender.Append(t.Context(), fullEvents(le, 1))
+			require.Error(t, err)
+		}},
+		{"insert a payload far after the last event", false, verify.PayloadExtra, func(t *testing.T, le ports.LegalEntity) { c.insertPayload(t, le.Partition, 1<<40) }},
+		{"insert a payload before the first event", false, verify.PayloadExtra, func(t *testing.T, le ports.LegalEntity) { c.insertPayload(t, le.Partition, 0) }},
 		{"reorder two events", false, verify.ChecksumMismatch, func(t *testing.T, le ports.LegalEntity) { swap(t, "events", le); swap(t, "event_payloads", le) }},
 		{"exchange two payloads", false, verify.PayloadMismatch, func(t *testing.T, le ports.LegalEntity) { swap(t, "event_payloads", le) }},
 		{"cut the tail", true, verify.HeadBeyondEnd, func(t *testing.T, le ports.LegalEntity) { c.cut(t, le, 8) }},
@@ -340,7 +353,7 @@ func TestVerify_FindsTampering(t *testing.T) {
 			}
 			dumped, _, err := verify.Dump(bytes.NewReader(c.export(t, le)), verify.Against(heads))
 			require.NoError(t, err)
-			if x.want == verify.HiddenEvents { // they are not in the file, which is sound
+			if x.want == verify.HiddenEvents || x.want == verify.PayloadExtra { // they are not in the file, which is sound
 				return
 			}
 			require.Contains(t, kinds(dumped), x.want, "%v", dumped.Findings)
@@ -368,6 +381,14 @@ func TestVerify_FindsTampering(t *testing.T) {
 			require.True(t, c.verify(t, le).Sound())
 			require.Contains(t, kinds(c.verify(t, le, verify.Against(heads))), verify.HeadMismatch)
 		}
+	})
+
+	t.Run("a payload of a partition without a legal entity", func(t *testing.T) {
+		c.insertPayload(t, 7, 1)
+		unlisted, err := c.Audit.UnlistedPartitions(t.Context())
+		require.NoError(t, err)
+		require.Contains(t, unlisted, event.PartitionID(7))
+		c.exec(t, "DELETE FROM backbone.event_payloads WHERE partition_id = 7")
 	})
 
 	t.Run("another log name", func(t *testing.T) {

@@ -159,6 +159,49 @@ func (q *Queries) ListEventPIISubjects(ctx context.Context, db DBTX, arg *ListEv
 	return items, nil
 }
 
+const ListExtraPayloads = `-- name: ListExtraPayloads :many
+(
+    SELECT p.sequence FROM backbone.event_payloads p
+    WHERE p.partition_id = $1
+      AND p.sequence > (SELECT coalesce(max(e.sequence), 0) FROM backbone.events e WHERE e.partition_id = $1)
+    ORDER BY p.sequence LIMIT $2::integer
+)
+UNION ALL
+(
+    SELECT p.sequence FROM backbone.event_payloads p
+    WHERE p.partition_id = $1 AND p.sequence < 1
+    ORDER BY p.sequence LIMIT $2::integer
+)
+`
+
+type ListExtraPayloadsParams struct {
+	PartitionID int32
+	PageSize    int32
+}
+
+// Payloads outside the sequences of the events. One statement sees payloads and events as of one
+// moment. Each side reads a range of the primary key, which is empty in a sound log; the order
+// makes the planner use it, as it cannot know that the range is.
+func (q *Queries) ListExtraPayloads(ctx context.Context, db DBTX, arg *ListExtraPayloadsParams) ([]int64, error) {
+	rows, err := db.Query(ctx, ListExtraPayloads, arg.PartitionID, arg.PageSize)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var sequence int64
+		if err := rows.Scan(&sequence); err != nil {
+			return nil, err
+		}
+		items = append(items, sequence)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const ListRedactionRequests = `-- name: ListRedactionRequests :many
 SELECT q.requested_at, q.approved_at, q.sequence, q.partition_id, q.id, q.pointers, q.reason, q.requested_by, q.approved_by, q.updated_at, q.completed_at, q.revision, q.attempts, q.tenant_id, q.event_id, q.state, q.scope, q.last_error, q.ended_by, q.end_reason, q.preview, q.results FROM backbone.redaction_requests q
 WHERE q.tenant_id = $1 AND (cardinality($2::text[]) = 0 OR q.state = ANY ($2::text[]))

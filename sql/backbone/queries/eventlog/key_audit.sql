@@ -65,15 +65,24 @@ ORDER BY s.id, d.sequence
 LIMIT @page_size::integer;
 
 -- name: ListUnlistedPartitions :many
--- The partitions with a head or events that no legal entity has. Of the events one is looked up
--- for each partition.
+-- The partitions with a head, events or payloads that no legal entity has. Of the events and of
+-- the payloads one is looked up for each partition.
 WITH RECURSIVE log AS (
     SELECT min(e.partition_id) AS partition_id FROM backbone.events e
     UNION ALL
     SELECT (SELECT min(e.partition_id) FROM backbone.events e WHERE e.partition_id > log.partition_id) FROM log
     WHERE log.partition_id IS NOT NULL
+), payloads AS (
+    SELECT min(x.partition_id) AS partition_id FROM backbone.event_payloads x
+    UNION ALL
+    SELECT (SELECT min(x.partition_id) FROM backbone.event_payloads x WHERE x.partition_id > payloads.partition_id) FROM payloads
+    WHERE payloads.partition_id IS NOT NULL
 )
 SELECT p.partition_id::int AS partition_id
-FROM (SELECT log.partition_id FROM log WHERE log.partition_id IS NOT NULL UNION SELECT h.partition_id FROM backbone.partition_heads h) p
+FROM (
+    SELECT log.partition_id FROM log WHERE log.partition_id IS NOT NULL
+    UNION SELECT payloads.partition_id FROM payloads WHERE payloads.partition_id IS NOT NULL
+    UNION SELECT h.partition_id FROM backbone.partition_heads h
+) p
 WHERE NOT EXISTS (SELECT FROM backbone.legal_entities l WHERE l.partition_id = p.partition_id)
 ORDER BY p.partition_id;

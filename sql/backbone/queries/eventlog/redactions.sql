@@ -57,3 +57,20 @@ ORDER BY x.sequence, x.class, x.subject_id;
 -- name: CountEventsUntil :one
 -- Counts rows of any sequence: reads by page return none below sequence 1.
 SELECT count(*) FROM backbone.events e WHERE e.partition_id = @partition_id AND e.sequence <= @until::bigint;
+
+-- name: ListExtraPayloads :many
+-- Payloads outside the sequences of the events. One statement sees payloads and events as of one
+-- moment. Each side reads a range of the primary key, which is empty in a sound log; the order
+-- makes the planner use it, as it cannot know that the range is.
+(
+    SELECT p.sequence FROM backbone.event_payloads p
+    WHERE p.partition_id = @partition_id
+      AND p.sequence > (SELECT coalesce(max(e.sequence), 0) FROM backbone.events e WHERE e.partition_id = @partition_id)
+    ORDER BY p.sequence LIMIT @page_size::integer
+)
+UNION ALL
+(
+    SELECT p.sequence FROM backbone.event_payloads p
+    WHERE p.partition_id = @partition_id AND p.sequence < 1
+    ORDER BY p.sequence LIMIT @page_size::integer
+);
