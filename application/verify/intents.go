@@ -53,8 +53,9 @@ func (c *chain) checkIntents(ctx context.Context, store Store, events []event.Re
 	return nil
 }
 
-// checkIntentRows compares all rows of intents with the events that bind them.
-func (c *chain) checkIntentRows(ctx context.Context, store Store) error {
+// checkIntentRows compares all rows of intents with the events that bind them. A row may say that
+// it is from before events bound intents only in a legal entity that is as old.
+func (r *run) checkIntentRows(ctx context.Context, store Store, c *chain) error {
 	var after event.ID
 	for {
 		rows, err := store.BoundIntents(ctx, c.entity.Partition, after, intentPage)
@@ -62,11 +63,19 @@ func (c *chain) checkIntentRows(ctx context.Context, store Store) error {
 			return err
 		}
 		for i := range rows {
-			r := &rows[i]
-			if r.Intent.LastSequence == intent.BeforeBindings {
-				c.report.UnboundIntents++
-			} else if detail := intentDisagreement(r); detail != "" {
-				c.add(IntentMismatch, r.Intent.LastSequence, fmt.Sprintf("the row of intent %s %s", r.Intent.ID, detail))
+			row := &rows[i]
+			if row.Intent.LastSequence == intent.BeforeBindings {
+				isBound, err := r.hasBoundAllIntents(ctx, store, c.entity)
+				if err != nil {
+					return err
+				}
+				if isBound {
+					c.add(IntentMismatch, 0, fmt.Sprintf("the row of intent %s says that it is from before events bound intents, and the legal entity is not", row.Intent.ID))
+				} else {
+					c.report.UnboundIntents++
+				}
+			} else if detail := intentDisagreement(row); detail != "" {
+				c.add(IntentMismatch, row.Intent.LastSequence, fmt.Sprintf("the row of intent %s %s", row.Intent.ID, detail))
 			}
 		}
 		if err := c.checkPersonalIntents(ctx, store, rows); err != nil {
@@ -77,6 +86,52 @@ func (c *chain) checkIntentRows(ctx context.Context, store Store) error {
 		}
 		after = rows[len(rows)-1].Intent.ID
 	}
+}
+
+// administrationBegan is the event after which an administrative log records what happens. Before it
+// stand the legal entities that existed when the log began.
+const administrationBegan = "backbone.administration.began"
+
+// hasBoundAllIntents reports whether a legal entity is younger than the bindings of intents, so
+// that no row of it can be from before them. Administrative logs came after the bindings: this is
+// true of such a log itself, and of the legal entities that it created after it had begun. Older
+// ones, and one that was created together with the log, may have such rows. The administrative
+// log of a tenant is read only if there is such a row, once.
+func (r *run) hasBoundAllIntents(ctx context.Context, store Store, le ports.LegalEntity) (bool, error) {
+	if le.IsAdministrative() {
+		return true, nil
+	}
+	if known, ok := r.bound[le.TenantID]; ok {
+		return known[le.Partition], nil
+	}
+	logs, err := store.AdministrativeLogs(ctx, le.TenantID)
+	if err != nil {
+		return false, err
+	}
+	bound := map[event.PartitionID]bool{}
+	for _, log := range logs {
+		hasBegun := false
+		for page := range readAhead(ctx, store, log.Partition, 0) {
+			for i := range page.events {
+				e := &page.events[i]
+				var created createdEntity
+				switch {
+				case e.Type == administrationBegan:
+					hasBegun = true
+				case hasBegun && e.Type == legalEntityCreated && e.Payload != nil && decodeData(e, &created):
+					bound[created.Partition] = true
+				}
+			}
+			if page.err != nil {
+				return false, page.err
+			}
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return false, err
+	}
+	r.bound[le.TenantID] = bound
+	return bound[le.Partition], nil
 }
 
 // checkPersonalIntents checks that a row names each person whose values the payload of an intent

@@ -112,7 +112,8 @@ type EntityReport struct {
 	Checksum    string            `json:"head_checksum"`
 	Reference   *event.Sequence   `json:"reference_sequence,omitempty"` // of the earlier head that it was compared with
 	Sealed      uint64            `json:"sealed_values"`                // checked for their form
-	// UnboundIntents counts rows of intents from before events bound them. It never grows.
+	// UnboundIntents counts rows of intents from before events bound them. Nodes write no such
+	// row, so a number that grew has counted an invented one.
 	UnboundIntents uint64 `json:"unbound_intents"`
 	// UnboundNumbers counts numbers of series from before events said which they took. It never
 	// grows.

@@ -52,15 +52,16 @@ func Against(heads Heads) Option {
 type run struct {
 	logName    string
 	deployment uint16
-	take       func(*EntityReport) error // nil: the reports are returned
-	reference  *reference                // nil: none
-	progress   Progress                  // may be nil
-	keyStore   KeyStore                  // nil: not compared
-	dataKeys   ports.DataKeys            // nil: keys of persons are not opened
-	destroyed  map[string]bool           // the keys that receipts name, by receiptLine; nil: not read yet
-	policies   string                    // digest of the program's own; "": not reported
-	types      map[string]keyTypes       // by tenant
-	settle     int                       // how often what differs is compared again, a second apart
+	take       func(*EntityReport) error             // nil: the reports are returned
+	reference  *reference                            // nil: none
+	progress   Progress                              // may be nil
+	keyStore   KeyStore                              // nil: not compared
+	dataKeys   ports.DataKeys                        // nil: keys of persons are not opened
+	destroyed  map[string]bool                       // the keys that receipts name, by receiptLine; nil: not read yet
+	policies   string                                // digest of the program's own; "": not reported
+	types      map[string]keyTypes                   // by tenant
+	bound      map[string]map[event.PartitionID]bool // by tenant, see hasBoundAllIntents
+	settle     int                                   // how often what differs is compared again, a second apart
 }
 
 // Settle compares again, up to a number of times and a second apart, where a row and its event
@@ -112,7 +113,7 @@ func Run(ctx context.Context, store Store, tenantID string, codes []string, prog
 	if err != nil {
 		return nil, err
 	}
-	r := run{logName: installation.LogName, deployment: installation.Deployment, progress: progress, types: map[string]keyTypes{}}
+	r := run{logName: installation.LogName, deployment: installation.Deployment, progress: progress, types: map[string]keyTypes{}, bound: map[string]map[event.PartitionID]bool{}}
 	for _, o := range options {
 		o(&r)
 	}
@@ -314,7 +315,7 @@ func (r *run) walkAll(ctx context.Context, store Store, c *chain) error {
 	if err := c.keys.finish(ctx, c, store); err != nil {
 		return err
 	}
-	if err := c.checkIntentRows(ctx, store); err != nil {
+	if err := r.checkIntentRows(ctx, store, c); err != nil {
 		return err
 	}
 	if err := c.checkExtraPayloads(ctx, store); err != nil {

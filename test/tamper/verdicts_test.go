@@ -194,6 +194,7 @@ var verdicts = []table{
 			"partition_id": "1", "payload": `'{"amount":9}'`, "actor_details": `'{"session_id":"s"}'`, "need": `'[{"roles":["x"],"reason":"r","rule_id":"r"}]'`,
 			"approvals": `'[{"person_id":"p","actor_id":"p","role":"r","decision":"approved","at":"2026-03-01T00:00:00Z"}]'`, "rules": "'[]'", "refusal": `'{"code":"x"}'`,
 		},
+		invents: map[string]string{"last_sequence": "-1"}, // as one from before events bound intents
 	},
 	{
 		name: "backbone.intent_pii_subjects", columns: []verdict{
