@@ -657,7 +657,8 @@ var verdicts = []table{
 		invents: map[string]string{"state": "'pending'"},
 	},
 	harmlessTable("keystore.tenant_secrets", "created_at secret_ref version kek_epoch tenant_id purpose wrapped fingerprint",
-		"it keys hashes of requests and plans: without it, or with one that does not unwrap, a repeated request and the approval of a plan from before are refused"),
+		"it decides nothing and opens no personal value. If the row is deleted, a node makes a new secret: repeated requests and approvals of plans from before are refused, receivers of webhooks get "+
+			"signatures that they do not know, stored headers no longer open, and the index of persons and snapshots are built again from the log. One that does not open fails what needs it"),
 }
 
 func migrations(name string) table {
