@@ -9,6 +9,10 @@ import (
 	"github.com/stretchr/testify/require"
 )
 
+// findsEverything marks the lines of that table that promise a finding for each change of a row. They
+// name the columns whose edits are none.
+const findsEverything = "every edit, deleted row and invented row is a finding"
+
 // documented are the words for effects in the table "What is judged" of docs/verify.md.
 var documented = map[effect]string{proof: "found", compared: "compared", healed: "healed", harmless: "harmless"}
 
@@ -28,7 +32,8 @@ func (v *table) strictest(other effect) effect {
 }
 
 // TestDocument_HasEveryTable compares the table "What is judged" of docs/verify.md, with lines of
-// the form "| word: tables | what it means |", with the verdicts.
+// the form "| word: tables | what it means |", with the verdicts. A line that promises everything must
+// hold for the rows of its tables, and name each column without a proof.
 func TestDocument_HasEveryTable(t *testing.T) {
 	t.Parallel()
 	text, err := os.ReadFile("../../docs/verify.md")
@@ -36,7 +41,7 @@ func TestDocument_HasEveryTable(t *testing.T) {
 	_, section, found := strings.Cut(string(text), "\n## What is judged\n")
 	require.True(t, found)
 	section, _, _ = strings.Cut(section, "\n## ")
-	want, got := map[string]string{}, map[string]string{}
+	want, got, meanings := map[string]string{}, map[string]string{}, map[string]string{}
 	effects := map[string]effect{}
 	for i := range verdicts {
 		v := &verdicts[i]
@@ -55,8 +60,29 @@ func TestDocument_HasEveryTable(t *testing.T) {
 		}
 		for _, m := range name.FindAllStringSubmatch(tables, -1) {
 			require.NotContains(t, got, m[1], "docs/verify.md names the table twice")
-			got[m[1]] = strings.TrimSpace(word)
+			got[m[1]], meanings[m[1]] = strings.TrimSpace(word), cells[2]
+		}
+	}
+	for i := range verdicts {
+		if v := &verdicts[i]; strings.Contains(meanings[v.name], findsEverything) {
+			v.requireEverythingFound(t, meanings[v.name])
 		}
 	}
 	require.Equal(t, want, got, "docs/verify.md, What is judged: every table under the word for its verdict")
+}
+
+// requireEverythingFound demands a proof for deleted and invented rows, and for each column that a line
+// of docs/verify.md does not name.
+func (v *table) requireEverythingFound(t *testing.T, line string) {
+	t.Helper()
+	require.Equal(t, proof, v.deleted.effect, "docs/verify.md says that a deleted row of %s is a finding", v.name)
+	require.Equal(t, proof, v.invented.effect, "docs/verify.md says that an invented row of %s is a finding", v.name)
+	for _, c := range v.columns {
+		if c.effect == proof {
+			continue
+		}
+		for _, name := range strings.Fields(c.columns) {
+			require.Contains(t, line, "`"+name+"`", "docs/verify.md says that an edit of %s.%s is a finding", v.name, name)
+		}
+	}
 }
