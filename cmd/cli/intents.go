@@ -83,7 +83,7 @@ func listIntentsCommand() *cobra.Command {
 			}
 			for _, in := range found.Intents {
 				p.row(in.IntentID, in.CreatedAt.UTC().Format(minuteLayout), in.Type, in.LegalEntity, cmp.Or(strings.Join(in.Documents, ", "), "-"),
-					in.RequestedBy, statusOrCode(in.Status, in.Refusal), cmp.Or(rolesOf(in.Needs), "-"))
+					withName(in.RequestedBy, found.Names), statusOrCode(in.Status, in.Refusal), cmp.Or(rolesOf(in.Needs), "-"))
 			}
 			p.next(found.NextCursor)
 		})
@@ -130,7 +130,7 @@ func (p *page) intent(in *client.Intent) {
 	p.line("Intent %s is %s", in.IntentID, in.Status)
 	row := func(name, format string, args ...any) { p.row("  "+name, fmt.Sprintf(format, args...)) }
 	row("asks for", "%s in %s", in.Type, in.LegalEntity)
-	row("submitted", "%s by %s %s (%s)", in.CreatedAt.UTC().Format(minuteLayout), in.Actor.Type, in.Actor.ID, in.Actor.Name)
+	row("submitted", "%s by %s", in.CreatedAt.UTC().Format(minuteLayout), actorLine(in.Actor, in.Names))
 	if in.EffectiveDate != "" {
 		row("effective", "%s", in.EffectiveDate)
 	}
@@ -145,7 +145,7 @@ func (p *page) intent(in *client.Intent) {
 		row("needs", "%s: %s (%s)", rolesOf([]client.ApprovalNeed{n}), n.Reason, n.RuleID)
 	}
 	for _, a := range in.Approvals {
-		row(a.Decision, "%s by %s%s%s", a.At.UTC().Format(minuteLayout), a.PersonID, prefixed(" as ", a.Role), prefixed(": ", a.Comment))
+		row(a.Decision, "%s by %s%s%s", a.At.UTC().Format(minuteLayout), withName(a.PersonID, in.Names), prefixed(" as ", a.Role), prefixed(": ", a.Comment))
 	}
 	if in.Refusal.Code != "" {
 		row("refused", "%s%s", in.Refusal.Code, prefixed(": ", in.Refusal.Detail))

@@ -14,19 +14,35 @@ const intentID = "01JQ8E6Z6G3V5T8C9N2M4K7R1P"
 func TestIntents_List(t *testing.T) {
 	t.Setenv("BACKBONE_LEGAL_ENTITY", "")
 	o := serveAnswers(t, client.IntentList{
-		HasMore: true, NextCursor: "c-1",
+		HasMore: true, NextCursor: "c-1", Names: client.PersonNames{"p-1": "Anna Berg"},
 		Intents: []client.IntentSummary{{
 			IntentID: intentID, Type: "gl.post_journal", LegalEntity: "DEMF", Status: "pending_approval", RequestedBy: "p-1", Documents: []string{"gl.journal/J-1"},
 			Needs: []client.ApprovalNeed{{Roles: []string{"controller", "cfo"}}, {}}, CreatedAt: time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC),
-		}, {IntentID: "2", Type: "gl.post_journal", Status: "denied", Refusal: client.Refusal{Code: "sod.same_person"}, RequestedBy: "p-1"}},
+		}, {IntentID: "2", Type: "gl.post_journal", Status: "denied", Refusal: client.Refusal{Code: "sod.same_person"}, RequestedBy: "p-2"}},
 	})
 	err := o.run(t, "intents", "list", "--waiting-for-me", "--role", "controller", "--min-age-hours", "48", "--from", "2026-03-01", "--newest-first")
 	require.NoError(t, err)
 	require.Equal(t, []string{"GET /api/intents?direction=backward&min_age_hours=48&role=controller&submitted_from=2026-03-01&waiting_for_me=true"}, o.requests())
 	out := o.printed()
-	require.Regexp(t, `(?m)^`+intentID+` +2026-03-31 12:00Z +gl.post_journal +DEMF +gl.journal/J-1 +p-1 +pending_approval +controller or cfo, any role$`, out)
-	require.Contains(t, out, "denied: sod.same_person")
+	require.Regexp(t, `(?m)^`+intentID+` +2026-03-31 12:00Z +gl.post_journal +DEMF +gl.journal/J-1 +p-1 \(Anna Berg\) +pending_approval +controller or cfo, any role$`, out)
+	require.Regexp(t, `p-2 +denied: sod.same_person`, out, "the server told no name of p-2")
 	require.Contains(t, out, "--cursor c-1")
+}
+
+func TestIntents_Show(t *testing.T) {
+	t.Setenv("BACKBONE_LEGAL_ENTITY", "")
+	at := time.Date(2026, 3, 31, 12, 0, 0, 0, time.UTC)
+	o := serveAnswers(t, client.Intent{
+		IntentID: intentID, Status: "executed", Type: "gl.post_journal", LegalEntity: "DEMF", CreatedAt: at,
+		Actor:     client.Actor{Type: "human", ID: "p-1", Name: "gl_accountant"},
+		Approvals: []client.Approval{{PersonID: "p-2", Role: "controller", Decision: "approved", At: at}, {PersonID: "p-3", Role: "cfo", Decision: "approved", At: at}},
+		Names:     client.PersonNames{"p-1": "Anna Berg", "p-2": "Nadia Approver"},
+	})
+	require.NoError(t, o.run(t, "intents", "show", intentID))
+	out := o.printed()
+	require.Contains(t, out, "2026-03-31 12:00Z by human p-1 (Anna Berg, gl_accountant)")
+	require.Contains(t, out, "2026-03-31 12:00Z by p-2 (Nadia Approver) as controller")
+	require.Contains(t, out, "2026-03-31 12:00Z by p-3 as cfo", "the server told no name of p-3")
 }
 
 // An approval covers the plan that was shown.

@@ -46,7 +46,7 @@ func sodReportCommand() *cobra.Command {
 				p.row("PERSON", "TRIED TO", "INTENT TYPE", "LEGAL ENTITY", "CODE", "RULE", "TIMES", "LAST", "INTENT")
 			}
 			for _, r := range report.Refusals {
-				p.row(withNames([]string{r.ActorID}, report.Names)[0], r.Attempt, r.IntentType, r.LegalEntity, r.Code, cmp.Or(r.Rule, "-"), r.Times, r.LastAt.UTC().Format(minuteLayout), r.LastIntent)
+				p.row(withName(r.ActorID, report.Names), r.Attempt, r.IntentType, r.LegalEntity, r.Code, cmp.Or(r.Rule, "-"), r.Times, r.LastAt.UTC().Format(minuteLayout), r.LastIntent)
 			}
 			for _, d := range report.Steps {
 				p.line("\n%s in %s", d.Document, d.LegalEntity)

@@ -90,9 +90,12 @@ func (t *trace) showCauses(ctx context.Context, id string) error {
 		}
 	}
 	answer := map[string]any{"lineage": chain.Lineage, "truncated": chain.Truncated, "left_out": leftOutList(chain.LeftOut), "intents": intents}
+	if len(chain.Names) > 0 {
+		answer["names"] = chain.Names
+	}
 	return t.show(answer, func(p *page) {
 		for depth, e := range chain.Lineage {
-			p.cause(depth, e, intents[e.IntentID])
+			p.cause(depth, e, intents[e.IntentID], chain.Names)
 		}
 		p.leftOut(chain.LeftOut)
 	})
@@ -150,8 +153,8 @@ func (t *trace) lastEvent(ctx context.Context, streamType, streamID, asked strin
 }
 
 // cause writes one link of the chain: the event, its actor, its intent, the rules that permitted
-// it, and its source document.
-func (p *page) cause(depth int, e client.Event, in client.Intent) {
+// it, and its source document. names are those of the chain; the intent has those of its approvers.
+func (p *page) cause(depth int, e client.Event, in client.Intent, names client.PersonNames) {
 	indent := strings.Repeat("   ", depth)
 	arrow := ""
 	if depth > 0 {
@@ -161,13 +164,13 @@ func (p *page) cause(depth int, e client.Event, in client.Intent) {
 	rest := strings.Repeat("   ", depth) + "     "
 	p.line("%s", strings.TrimRight(indent+arrow+e.Type+"  "+headline(e), " "))
 	p.line("%s%s  %s/%s version %d, sequence %s, effective %s", rest, e.RecordedAt.UTC().Format(millisecondLayout), e.Stream.Type, e.Stream.ID, e.Stream.Version, e.Sequence, e.EffectiveDate)
-	by := fmt.Sprintf("%sby %s %s (%s)", rest, e.Actor.Type, e.Actor.ID, e.Actor.Name)
+	by := fmt.Sprintf("%sby %s", rest, actorLine(e.Actor, names))
 	if e.IntentID != "" {
 		by += fmt.Sprintf(", intent %s %s", in.Type, e.IntentID)
 	}
 	p.line("%s", by)
 	for _, a := range in.Approvals {
-		p.line("%s%s by %s as %s", rest, a.Decision, a.PersonID, a.Role)
+		p.line("%s%s by %s as %s", rest, a.Decision, withName(a.PersonID, in.Names), a.Role)
 	}
 	if e.Metadata.Source.Reference != "" {
 		p.line("%ssource %s, %s, %s", rest, e.Metadata.Source.System, e.Metadata.Source.Channel, e.Metadata.Source.Reference)
@@ -233,12 +236,15 @@ func (t *trace) showEffects(ctx context.Context, id string) error {
 		effects[d.Parent] = append(effects[d.Parent], d)
 	}
 	answer := map[string]any{"event": root, "descendants": tree.Descendants, "truncated": tree.Truncated, "left_out": leftOutList(tree.LeftOut)}
+	if len(tree.Names) > 0 {
+		answer["names"] = tree.Names
+	}
 	return t.show(answer, func(p *page) {
-		p.effect(0, root)
+		p.effect(0, root, tree.Names)
 		var under func(id string)
 		under = func(id string) {
 			for _, d := range effects[id] {
-				p.effect(d.Depth, d.Event)
+				p.effect(d.Depth, d.Event, tree.Names)
 				under(d.Event.ID)
 			}
 		}
@@ -247,19 +253,19 @@ func (t *trace) showEffects(ctx context.Context, id string) error {
 	})
 }
 
-func (p *page) effect(depth int, e client.Event) {
+func (p *page) effect(depth int, e client.Event, names client.PersonNames) {
 	indent := ""
 	if depth > 0 {
 		indent = strings.Repeat("   ", depth-1) + "└─ "
 	}
 	p.line("%s", strings.TrimRight(indent+e.Type+"  "+headline(e), " "))
-	p.position(strings.Repeat("   ", depth)+"     ", e)
+	p.position(strings.Repeat("   ", depth)+"     ", e, names)
 }
 
 // position writes the place of an event in the log and its actor.
-func (p *page) position(indent string, e client.Event) {
+func (p *page) position(indent string, e client.Event, names client.PersonNames) {
 	p.line("%s%s  %s  %s/%s version %d, sequence %s, by %s %s", indent, e.RecordedAt.UTC().Format(millisecondLayout),
-		e.Scope.LegalEntity, e.Stream.Type, e.Stream.ID, e.Stream.Version, e.Sequence, e.Actor.Type, e.Actor.ID)
+		e.Scope.LegalEntity, e.Stream.Type, e.Stream.ID, e.Stream.Version, e.Sequence, e.Actor.Type, withName(e.Actor.ID, names))
 }
 
 // showProcess prints all events with the event's correlation id and their times.
@@ -282,7 +288,7 @@ func (t *trace) showProcess(ctx context.Context, id string) error {
 	return t.show(answer, func(p *page) {
 		for i, e := range v.Events {
 			p.line("%s", strings.TrimRight(fmt.Sprintf("+%s  %s  %s", milliseconds(v.Steps[i].SinceStartMs), e.Type, headline(e)), " "))
-			p.position("     ", e)
+			p.position("     ", e, v.Names)
 		}
 		p.line("process %s: %d events in %s by %s", v.CorrelationID, len(v.Events), milliseconds(v.ProcessDurationMs), strings.Join(withNames(v.ActorsInvolved, v.Names), ", "))
 		if about := aboutLine(v.EntitiesInvolved); about != "" {
@@ -296,11 +302,26 @@ func (t *trace) showProcess(ctx context.Context, id string) error {
 func withNames(ids []string, names client.PersonNames) []string {
 	out := slices.Clone(ids)
 	for i, id := range out {
-		if name := names[id]; name != "" {
-			out[i] = fmt.Sprintf("%s (%s)", id, name)
-		}
+		out[i] = withName(id, names)
 	}
 	return out
+}
+
+// withName is withNames for one person.
+func withName(id string, names client.PersonNames) string {
+	if name := names[id]; name != "" {
+		return fmt.Sprintf("%s (%s)", id, name)
+	}
+	return id
+}
+
+// actorLine is an actor with the name of the person, where the server told it, and the role.
+func actorLine(a client.Actor, names client.PersonNames) string {
+	role := a.Name
+	if name := names[a.ID]; name != "" {
+		role = name + ", " + role
+	}
+	return fmt.Sprintf("%s %s (%s)", a.Type, a.ID, role)
 }
 
 // maxEntitiesListed bounds the printed entities of a process.

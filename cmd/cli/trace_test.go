@@ -10,6 +10,42 @@ import (
 	"github.com/erpbackbone/backbone/adapters/client"
 )
 
+// Names that the server joins stand beside the ids, in the text and in the JSON.
+func TestTrace_Names(t *testing.T) {
+	t.Setenv("BACKBONE_LEGAL_ENTITY", "")
+	made := func(id, person string) client.Event {
+		return client.Event{ID: id, Type: "ap.invoice.submitted", IntentID: intentID, Actor: client.Actor{Type: "human", ID: person, Name: "ap_clerk"}}
+	}
+	first := made(intentID, "p-1")
+	effect := made("01JQ8E6Z6G3V5T8C9N2M4K7R1Q", "p-2")
+	names := client.PersonNames{"p-1": "Anna Berg", "p-2": "Nadia Approver"}
+	lineage := []any{
+		client.EventAnswer{Event: effect}, client.Lineage{Lineage: []client.Event{first, effect}, Names: names},
+		client.Intent{Type: "ap.submit_invoice", Approvals: []client.Approval{{PersonID: "p-3", Role: "cfo", Decision: "approved"}}, Names: client.PersonNames{"p-3": "Carla Chief"}},
+	}
+	effects := []any{
+		client.EventAnswer{Event: first}, client.EventAnswer{Event: first},
+		client.Descendants{Descendants: []client.Descendant{{Event: effect, Parent: first.ID, Depth: 1}}, Names: names},
+	}
+	for _, tc := range []struct {
+		args    []string
+		answers []any
+		want    []string
+	}{
+		{nil, lineage, []string{"by human p-1 (Anna Berg, ap_clerk), intent", "by human p-2 (Nadia Approver, ap_clerk), intent", "approved by p-3 (Carla Chief) as cfo"}},
+		{[]string{"--json"}, lineage, []string{`"p-2": "Nadia Approver"`, `"p-3": "Carla Chief"`}},
+		{[]string{"--effects"}, effects, []string{"by human p-1 (Anna Berg)", "by human p-2 (Nadia Approver)"}},
+		{[]string{"--effects", "--json"}, effects, []string{`"p-2": "Nadia Approver"`}},
+	} {
+		o := serveAnswers(t, tc.answers...)
+		require.NoError(t, o.run(t, append([]string{"trace", intentID}, tc.args...)...))
+		out := o.printed()
+		for _, want := range tc.want {
+			require.Contains(t, out, want, tc.args)
+		}
+	}
+}
+
 func TestAboutLine(t *testing.T) {
 	t.Parallel()
 	require.Empty(t, aboutLine(nil))
