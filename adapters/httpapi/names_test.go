@@ -2,6 +2,7 @@ package httpapi_test
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"testing"
 
@@ -54,6 +55,8 @@ func TestNames(t *testing.T) {
 	require.Equal(t, http.StatusOK, h.do(t, testRequest{method: "POST", path: "/api/intents/" + id + "/reject", token: "controller", body: `{"reason":"not ours"}`}).status)
 	events := h.do(t, testRequest{method: "GET", path: "/api/events/process/" + correlation, token: "auditor"}).json(t)["events"].([]any)
 	last := events[len(events)-1].(map[string]any)["id"].(string)
+	first := h.submitPage(t, "USMF", "P-3", false, "")["events"].([]any)[0].(map[string]any)["id"].(string)
+	h.submitPage(t, "USMF", "P-4", false, fmt.Sprintf(`,"caused_by":%q`, first))
 
 	clerk, controller := "name of p-ap_clerk", "name of p-controller"
 	both := map[string]any{"p-ap_clerk": clerk, "p-controller": controller}
@@ -67,16 +70,19 @@ func TestNames(t *testing.T) {
 		{"/api/sod/report?legal_entity=DEMF", "reportSegregation", map[string]any{"p-controller": controller}},
 		{"/api/sod/report?legal_entity=USMF&person=p-controller", "reportSegregation", map[string]any{"p-controller": controller}},
 		{"/api/events/" + last + "/lineage", "getLineage", map[string]any{"p-controller": controller}},
+		{"/api/events/" + first + "/descendants", "getDescendants", map[string]any{"p-ap_clerk": clerk}},
 	} {
 		require.Equal(t, c.names, h.do(t, testRequest{method: "GET", path: c.path, token: "auditor"}).json(t)["names"], c.path)
 		require.Nil(t, h.do(t, testRequest{method: "GET", path: c.path, token: "controller"}).json(t)["names"], c.path)
-		seen := 0
-		for _, a := range h.accesses(t, "subject=person:p-controller&person=p-auditor") {
-			if a["operation"] == c.operation {
-				seen++
+		for person := range c.names {
+			seen := 0
+			for _, a := range h.accesses(t, "subject=person:"+person+"&person=p-auditor") {
+				if a["operation"] == c.operation {
+					seen++
+				}
 			}
+			require.Positive(t, seen, "%s of %s", c.operation, person)
 		}
-		require.Positive(t, seen, c.operation)
 	}
 	require.Empty(t, h.accesses(t, "person=p-controller"))
 }
