@@ -6,6 +6,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/application/pipeline"
@@ -78,12 +79,29 @@ func TestSegregationOfDuties(t *testing.T) {
 					require.Equal(t, fault.Forbidden, f.Kind)
 					require.Equal(t, outcome, f.Attributes["rule"])
 					require.Equal(t, earlier.String(), f.Attributes["earlier_event"])
+					b.requireStoredRule(outcome, "sod.same_person", f.IntentID, actor(secondActor, role))
 				default:
-					b.requireRefusal(outcome, before, err)
+					f := b.requireRefusal(outcome, before, err)
+					b.requireStoredRule("", outcome, f.IntentID, actor(secondActor, role))
 				}
 			})
 		}
 	}
+}
+
+// requireStoredRule checks the rule of segregation that a refused submission keeps in the intent, and
+// that the report counts it under that rule. It is "" for other refusals.
+func (b *books) requireStoredRule(rule, code, intentID string, c pipeline.Caller) {
+	b.tb.Helper()
+	stored, _, err := b.pipeline.Get(b.tb.Context(), b.entity, ulid.MustParse(intentID))
+	require.NoError(b.tb, err)
+	require.Equal(b.tb, code, stored.Refusal.Code)
+	require.Equal(b.tb, rule, stored.Refusal.Rule)
+	report, err := b.pipeline.Segregation(b.tb.Context(), pipeline.SegregationRequest{LegalEntities: []ports.LegalEntity{b.entity}})
+	require.NoError(b.tb, err)
+	require.Len(b.tb, report.Refusals, 1)
+	row := report.Refusals[0]
+	require.Equal(b.tb, []any{c.Actor.ID, "submit", code, rule, 1, intentID}, []any{row.ActorID, row.Attempt, row.Code, row.Rule, row.Times, row.LastIntent.String()})
 }
 
 // TestRoles checks that every intent refuses all roles except those that it is for.

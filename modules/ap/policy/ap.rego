@@ -119,7 +119,7 @@ service_denials := [{
 	"code": "intent.forbidden",
 	"kind": "forbidden",
 	"detail": "a service cannot approve; a person has to",
-	"attributes": {"rule": "ap.approval.service"},
+	"attributes": {}, # "rule" is for segregation of duties; the trace names ap.approval.service
 } |
 	approving
 	input.facts.service
