@@ -13,6 +13,8 @@ import (
 	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // seedInvoice is the example of the event's registration.
@@ -51,6 +53,28 @@ func TestSubmit_SeedInvoice(t *testing.T) {
 	require.Equal(t, "document", s.data["due_date_source"])
 	require.Equal(t, s.ID, events[1].CausedBy)
 	require.Equal(t, s.Stream, events[1].Stream)
+}
+
+// Events of a submission lead to the cause that the intent names, those of an approval to the
+// document. The intent of the approval keeps the cause that it names.
+func TestNamedCause(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	cause := b.execute("vendor_admin", "ap.register_vendor", object{"vendor_id": "V1", "name": "Vendor", "country": "DE", "registration_id": "R1"}).Events[0].ID
+	submit := func(who, intentType string, payload object) (recorded, intent.Intent) {
+		t.Helper()
+		out, err := b.pipeline.Submit(t.Context(), caller(who), pipeline.Request{
+			Type: intentType, LegalEntity: b.entity, Payload: testkit.Must(json.Marshal(payload)), CausedBy: cause,
+		})
+		require.NoError(t, err)
+		stored, _, err := b.pipeline.Get(t.Context(), b.entity, out.IntentID)
+		require.NoError(t, err)
+		return b.events(out)[0], stored
+	}
+	submitted, stored := submit("ap_clerk", "ap.submit_invoice", documentPayload("V1", "A", "100", nil))
+	require.Equal(t, []any{cause, cause}, []any{submitted.CausedBy, stored.CausedBy})
+	approved, stored := submit("approver", "ap.approve_invoice", object{"invoice_id": submitted.Stream.ID})
+	require.Equal(t, []any{submitted.ID, cause}, []any{approved.CausedBy, stored.CausedBy})
 }
 
 func TestSubmit_Refusals(t *testing.T) {
