@@ -3736,6 +3736,21 @@ type ID = string
 // IdempotencyKey defines model for IdempotencyKey.
 type IdempotencyKey = string
 
+// IdempotencyKeyForGood defines model for IdempotencyKeyForGood.
+type IdempotencyKeyForGood = string
+
+// IdempotencyKeyOfEventType defines model for IdempotencyKeyOfEventType.
+type IdempotencyKeyOfEventType = string
+
+// IdempotencyKeyOfIntent defines model for IdempotencyKeyOfIntent.
+type IdempotencyKeyOfIntent = string
+
+// IdempotencyKeyOfLegalEntity defines model for IdempotencyKeyOfLegalEntity.
+type IdempotencyKeyOfLegalEntity = string
+
+// IdempotencyKeyOfTwoDays defines model for IdempotencyKeyOfTwoDays.
+type IdempotencyKeyOfTwoDays = string
+
 // InLegalEntity defines model for InLegalEntity.
 type InLegalEntity = string
 
@@ -3872,11 +3887,11 @@ type ListDeadLettersParams struct {
 
 // CreateLegalEntityParams defines parameters for CreateLegalEntity.
 type CreateLegalEntityParams struct {
-	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
-	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
-	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
-	// does not use the key up.
-	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+	// IdempotencyKey Any text, at most 255 bytes, which is neither stored nor compared: `code` identifies the request. With a key, the
+	// same name and time zone under a known code answer 200 with the legal entity as it is now and the header
+	// `Idempotency-Replayed: true`; without a key, or with other content, the answer is 409 `legal_entity.duplicate`.
+	// The same key with another code takes effect.
+	IdempotencyKey IdempotencyKeyOfLegalEntity `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // ListPrincipalsParams defines parameters for ListPrincipals.
@@ -3985,10 +4000,9 @@ type ListDisclosuresParams struct {
 // GrantDisclosureParams defines parameters for GrantDisclosure.
 type GrantDisclosureParams struct {
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
-	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
-	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
-	// does not use the key up.
-	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+	// replay answers 200 with what the first one stored, as it is now, and the header `Idempotency-Replayed: true`,
+	// other content under the same key 409. The server remembers a key for good. A refusal does not use the key up.
+	IdempotencyKey IdempotencyKeyForGood `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // GetEntityParams defines parameters for GetEntity.
@@ -4016,19 +4030,20 @@ type ListErasureRequestsParams struct {
 // RequestErasureParams defines parameters for RequestErasure.
 type RequestErasureParams struct {
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
-	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
-	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
-	// does not use the key up.
-	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+	// replay answers 200 with what the first one stored, as it is now, and the header `Idempotency-Replayed: true`,
+	// other content under the same key 409. The server remembers a key on the UTC day of the first request and on the
+	// next. A refusal does not use the key up.
+	IdempotencyKey IdempotencyKeyOfTwoDays `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // RegisterEventTypeParams defines parameters for RegisterEventType.
 type RegisterEventTypeParams struct {
-	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
-	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
-	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
-	// does not use the key up.
-	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+	// IdempotencyKey Any text, at most 255 bytes, which is neither stored nor compared: `type` and `schema_version` identify the
+	// request. With a key, the same content for a version that the same caller registered answers 200 with the version
+	// as it is now and the header `Idempotency-Replayed: true`. Without a key, of another caller, or with other content
+	// that does not amend the version, the answer is 409: `event_type.duplicate`, or `event_type.proposal_open` while a
+	// change of the version waits. The same key for another type or version takes effect.
+	IdempotencyKey IdempotencyKeyOfEventType `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // ListEventsParams defines parameters for ListEvents.
@@ -4274,10 +4289,10 @@ type ListIntentsParams struct {
 // SubmitIntentParams defines parameters for SubmitIntent.
 type SubmitIntentParams struct {
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
-	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
-	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
+	// replay answers 200 with the intent as it is now and the header `Idempotency-Replayed: true`, other content under
+	// the same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
 	// does not use the key up.
-	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+	IdempotencyKey IdempotencyKeyOfIntent `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // GetIntentParams defines parameters for GetIntent.
@@ -4295,10 +4310,10 @@ type ApproveIntentParams struct {
 	LegalEntity OptionalLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
 
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
-	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
-	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
+	// replay answers 200 with the intent as it is now and the header `Idempotency-Replayed: true`, other content under
+	// the same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
 	// does not use the key up.
-	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+	IdempotencyKey IdempotencyKeyOfIntent `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // RejectIntentParams defines parameters for RejectIntent.
@@ -4307,10 +4322,10 @@ type RejectIntentParams struct {
 	LegalEntity OptionalLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
 
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
-	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
-	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
+	// replay answers 200 with the intent as it is now and the header `Idempotency-Replayed: true`, other content under
+	// the same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
 	// does not use the key up.
-	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+	IdempotencyKey IdempotencyKeyOfIntent `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // WithdrawIntentParams defines parameters for WithdrawIntent.
@@ -4319,10 +4334,10 @@ type WithdrawIntentParams struct {
 	LegalEntity OptionalLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
 
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
-	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
-	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
+	// replay answers 200 with the intent as it is now and the header `Idempotency-Replayed: true`, other content under
+	// the same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
 	// does not use the key up.
-	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+	IdempotencyKey IdempotencyKeyOfIntent `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // ListLegalHoldsParams defines parameters for ListLegalHolds.
@@ -4334,10 +4349,10 @@ type ListLegalHoldsParams struct {
 // PlaceLegalHoldParams defines parameters for PlaceLegalHold.
 type PlaceLegalHoldParams struct {
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
-	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
-	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
-	// does not use the key up.
-	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+	// replay answers 200 with what the first one stored, as it is now, and the header `Idempotency-Replayed: true`,
+	// other content under the same key 409. The server remembers a key on the UTC day of the first request and on the
+	// next. A refusal does not use the key up.
+	IdempotencyKey IdempotencyKeyOfTwoDays `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // SearchPersonalDataParams defines parameters for SearchPersonalData.
@@ -4388,10 +4403,10 @@ type ListRedactionRequestsParams struct {
 // RequestRedactionParams defines parameters for RequestRedaction.
 type RequestRedactionParams struct {
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
-	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
-	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
-	// does not use the key up.
-	IdempotencyKey IdempotencyKey `json:"Idempotency-Key,omitempty,omitzero"`
+	// replay answers 200 with what the first one stored, as it is now, and the header `Idempotency-Replayed: true`,
+	// other content under the same key 409. The server remembers a key on the UTC day of the first request and on the
+	// next. A refusal does not use the key up.
+	IdempotencyKey IdempotencyKeyOfTwoDays `json:"Idempotency-Key,omitempty,omitzero"`
 }
 
 // SaveSnapshotParams defines parameters for SaveSnapshot.

@@ -2976,6 +2976,21 @@ type ID = string
 // IdempotencyKey defines model for IdempotencyKey.
 type IdempotencyKey = string
 
+// IdempotencyKeyForGood defines model for IdempotencyKeyForGood.
+type IdempotencyKeyForGood = string
+
+// IdempotencyKeyOfEventType defines model for IdempotencyKeyOfEventType.
+type IdempotencyKeyOfEventType = string
+
+// IdempotencyKeyOfIntent defines model for IdempotencyKeyOfIntent.
+type IdempotencyKeyOfIntent = string
+
+// IdempotencyKeyOfLegalEntity defines model for IdempotencyKeyOfLegalEntity.
+type IdempotencyKeyOfLegalEntity = string
+
+// IdempotencyKeyOfTwoDays defines model for IdempotencyKeyOfTwoDays.
+type IdempotencyKeyOfTwoDays = string
+
 // InLegalEntity defines model for InLegalEntity.
 type InLegalEntity = string
 
