@@ -414,6 +414,39 @@ func TestRegisterPersonalFields(t *testing.T) {
 	require.JSONEq(t, fields, string(shown))
 }
 
+// A submission that waited is answered with the executed intent when it is repeated after its approval,
+// and executes nothing a second time.
+func TestSubmit_RepeatedAfterApproval(t *testing.T) {
+	t.Parallel()
+	h := startAPI(t)
+	submit := func() testAnswer {
+		return h.do(t, testRequest{method: "POST", path: "/api/intents", token: "ap_clerk", header: map[string]string{"Idempotency-Key": "k-1"},
+			body: `{"type":"note.add_page","legal_entity":"USMF","payload":{"number":"P-1","secret":true}}`})
+	}
+	log := func() string {
+		read := h.do(t, testRequest{method: "GET", path: "/api/events?stream_type=scope&stream_id=USMF", token: "auditor"})
+		require.Equal(t, http.StatusOK, read.status, string(read.body))
+		events, err := json.Marshal(read.json(t)["events"])
+		require.NoError(t, err)
+		return string(events)
+	}
+	waiting := submit()
+	require.Equal(t, http.StatusAccepted, waiting.status, string(waiting.body))
+	require.Empty(t, waiting.header.Get("Idempotency-Replayed"))
+	approved := h.do(t, testRequest{method: "POST", path: "/api/intents/" + waiting.json(t)["intent_id"].(string) + "/approve", token: "controller"})
+	require.Equal(t, http.StatusCreated, approved.status, string(approved.body))
+	require.NotEmpty(t, approved.json(t)["events"])
+	written := log()
+	require.Contains(t, written, `"note.page.added"`)
+	again := submit()
+	require.Equal(t, http.StatusOK, again.status, string(again.body))
+	require.Equal(t, "true", again.header.Get("Idempotency-Replayed"))
+	require.Equal(t, "executed", again.json(t)["status"])
+	require.Equal(t, waiting.json(t)["intent_id"], again.json(t)["intent_id"])
+	require.Equal(t, approved.json(t)["events"], again.json(t)["events"])
+	require.Equal(t, written, log())
+}
+
 // Registrations store no idempotency keys: the stored version shows whether the same
 // request was sent before, and the same key for another name takes effect.
 func TestRepeatedAdministration(t *testing.T) {
