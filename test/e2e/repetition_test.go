@@ -122,6 +122,40 @@ func TestWrites_RepeatedWithKey(t *testing.T) {
 		require.Equal(t, written, heads(), "%s is written once", w.operation)
 	}
 	require.Empty(t, slices.Sorted(maps.Keys(keyed)), "repeat these operations here")
+
+	for _, w := range []write{
+		{operation: "createLegalEntity", path: "/api/admin/legal-entities", body: `{"code":"FRMF","name":"DE","time_zone":"UTC"}`},
+		{operation: "registerEventType", path: "/api/event-types", body: strings.Replace(eventType("number"), "machine.sold", "machine.scrapped", 1)},
+	} {
+		renamed, err := admin.do("POST", w.path, w.body, "Idempotency-Key", "key-"+w.operation)
+		require.NoError(t, err)
+		require.Equal(t, http.StatusCreated, renamed.status, "%s: %s", w.operation, renamed)
+		require.Empty(t, renamed.header.Get("Idempotency-Replayed"), w.operation)
+	}
+
+	submit := func() answer {
+		t.Helper()
+		a, err := books.do("POST", "/api/intents", journal("late lease"), "Idempotency-Key", "key-waiting")
+		require.NoError(t, err)
+		return a
+	}
+	first := submit()
+	require.Equal(t, http.StatusAccepted, first.status, first)
+	var parked, approved, repeated outcome
+	require.NoError(t, json.Unmarshal(first.body, &parked))
+	require.NoError(t, controller.want(http.StatusCreated, &approved, "POST", "/api/intents/"+parked.IntentID+"/approve?legal_entity=USMF", ""))
+	before, err := auditor.head("USMF")
+	require.NoError(t, err)
+	again := submit()
+	require.Equal(t, http.StatusOK, again.status, again)
+	require.Equal(t, "true", again.header.Get("Idempotency-Replayed"))
+	require.NoError(t, json.Unmarshal(again.body, &repeated))
+	require.Equal(t, "executed", repeated.Status)
+	require.Equal(t, parked.IntentID, repeated.IntentID)
+	require.Equal(t, approved.Events, repeated.Events)
+	after, err := auditor.head("USMF")
+	require.NoError(t, err)
+	require.Equal(t, before, after, "the repetition appends nothing")
 }
 
 // operationsWithKey are the ids of the operations that take an idempotency key.
