@@ -24,6 +24,7 @@ func (s *Server) readSelection(ctx context.Context, action string, r *request) (
 		TenantID: p.TenantID, Kind: query.StreamKind(r.query("stream_type")), StreamID: r.query("stream_id"), LegalEntity: r.query("legal_entity"),
 		Readable: p.LegalEntities, Cursor: r.query("cursor"),
 	}
+	var err error
 	entity := sel.LegalEntity
 	if sel.Kind == query.ByScope && entity == "" {
 		entity = sel.StreamID
@@ -35,9 +36,7 @@ func (s *Server) readSelection(ctx context.Context, action string, r *request) (
 		}
 	case sel.Kind != query.ByCorrelation:
 		return sel, fault.New(fault.Invalid, "request.parameter_missing", "legal_entity is required for this stream_type; add it").WithField("legal_entity")
-	}
-	var err error
-	if entity == "" {
+	default:
 		if sel.Administrative, err = s.canReadAdministrativeLog(ctx, action); err != nil {
 			return sel, err
 		}

@@ -52,9 +52,9 @@ type planned struct {
 }
 
 func (a *attempt) submit(ctx context.Context) (Outcome, error) {
-	mayNot, invalid := a.checkMaySubmit(ctx), a.validate()
-	a.payloadValid = invalid == nil // also decides whether a refusal by role keeps it
-	if err := cmp.Or(mayNot, invalid); err != nil {
+	forbidden, invalid := a.checkMaySubmit(ctx), a.validate()
+	a.payloadValid = invalid == nil // a refusal by role keeps a valid payload too
+	if err := cmp.Or(forbidden, invalid); err != nil {
 		// Before planning an internal error is stored as denied too; Refusal.Kind
 		// distinguishes it. After planning it would be failed, see refusalStatus.
 		return a.refuse(ctx, intent.Denied, err)

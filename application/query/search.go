@@ -189,7 +189,8 @@ type entitySearch struct {
 	stopped bool // by MaxScan or the bytes
 }
 
-// searchAcrossEntities reads a correlation from every log that the caller may see, in order of recording, each up to the head that the first page pinned.
+// searchAcrossEntities reads a correlation from every log that the caller may see, in order of
+// recording, each up to the head that the first page pinned.
 func (s *Service) searchAcrossEntities(ctx context.Context, sel Selection, q ports.EventQuery, selectsNothing bool) (Page, error) {
 	digest := selectionDigest(sel)
 	marks, err := s.pinnedMarks(ctx, &sel, digest)

@@ -334,8 +334,8 @@ func (r *run) walkAll(ctx context.Context, store Store, c *chain) error {
 // checkExtraPayloads finds payloads that no event has. Readers never see them, but an append
 // cannot insert the payload of a sequence that has one, so one after the last event blocks the
 // partition. Only the sequences outside those of the events need a query: up to the last event, a
-// payload has no event only where an event is missing, which is a finding already. A payload that
-// is absent is none of this check.
+// payload has no event only where an event is missing, which is a finding already. Payloads that
+// are absent are found with their events.
 func (c *chain) checkExtraPayloads(ctx context.Context, store Store) error {
 	extra, err := store.ExtraPayloads(ctx, c.entity.Partition, MaxFindings)
 	for _, n := range extra {

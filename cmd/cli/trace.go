@@ -315,7 +315,7 @@ func withName(id string, names client.PersonNames) string {
 	return id
 }
 
-// actorLine is an actor with the name of the person, where the server told it, and the role.
+// actorLine renders an actor with the person's name, if the answer has it, and the role.
 func actorLine(a client.Actor, names client.PersonNames) string {
 	role := a.Name
 	if name := names[a.ID]; name != "" {
