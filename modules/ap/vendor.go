@@ -2,17 +2,75 @@ package ap
 
 import (
 	"context"
-	"fmt"
 	"regexp"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
-	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/domain/money"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 	"github.com/erpbackbone/backbone/modules/ap/domain"
 )
+
+// vendorDeclarations are the event types and intents of the vendor master. Those with personal
+// data have the retention class PIISubject: their sealed values can be erased on request, while
+// figures and ids are kept as long as tax law requires.
+func vendorDeclarations() declarations {
+	vendorRef := vendorRefRule()
+	registered := eventtype.Registration{
+		Type: contract.EventVendorRegistered, SchemaVersion: 1,
+		Description:        "Vendor registered. Of a natural person neither name nor VAT id is kept.",
+		RequiredEntityRefs: []eventtype.RequiredRef{vendorRef},
+		BusinessKeys: []eventtype.BusinessKeyRule{
+			{Name: "vendor_id", Fields: []string{"vendor_id"}, Document: "vendor_id"},
+			{Name: "vat_id", Fields: []string{"vat_id"}, Normalise: eventtype.NormaliseTaxID, Document: "vendor_id"},
+			{Name: "identity", Fields: []string{"identity"}, Normalise: eventtype.NormaliseTaxID, Document: "vendor_id"},
+		},
+	}
+	sealed := registered
+	sealed.SchemaVersion, sealed.PIIFields, sealed.RetentionClass = 2, personFields(), eventtype.PIISubject
+	sealed.Description = "Vendor registered. Name, address and VAT id of a natural person are sealed under the vendor's id."
+	contactRefs := []eventtype.RequiredRef{
+		vendorRef, {EntityType: contract.EntityContact, Role: contract.RoleContact, Cardinality: eventtype.One},
+	}
+	return declarations{
+		events: []declaredEvent{
+			{schema: contract.EventVendorRegistered, EventType: module.EventType{
+				Registration: registered, Checks: []module.Check{checkPersonSealed}, Redactable: []string{"$.name"},
+			}},
+			{schema: contract.EventVendorRegistered + ".v2", EventType: module.EventType{Registration: sealed, Redactable: []string{"$.name"}}},
+			{schema: contract.EventContactRecorded, EventType: module.EventType{Registration: eventtype.Registration{
+				Type: contract.EventContactRecorded, Description: "Contact of a vendor recorded, new or changed. All but the ids is sealed under the contact's id.",
+				RequiredEntityRefs: contactRefs, PIIFields: contactFields(), RetentionClass: eventtype.PIISubject,
+			}}},
+			{schema: contract.EventContactRemoved, EventType: module.EventType{Registration: eventtype.Registration{
+				Type: contract.EventContactRemoved, Description: "Contact of a vendor removed.",
+				RequiredEntityRefs: contactRefs, RetentionClass: eventtype.PIISubject,
+			}}},
+		},
+		intents: []declaredIntent{
+			{schema: "register_vendor", IntentType: module.IntentType{
+				Type: contract.IntentRegisterVendor, Description: "Register a vendor.", Emits: []string{contract.EventVendorRegistered},
+				PIIFields: personFields(), RetentionClass: eventtype.PIISubject, Complete: withVendorID,
+				Plan: planRegisterVendor, OnDuplicate: onDuplicateVendor,
+			}},
+			{schema: "set_vendor_contact", IntentType: module.IntentType{
+				Type: contract.IntentSetVendorContact, Description: "Record a contact of a vendor, new or changed.", Emits: []string{contract.EventContactRecorded},
+				PIIFields: contactFields(), RetentionClass: eventtype.PIISubject, Plan: planSetVendorContact,
+			}},
+			{schema: "remove_vendor_contact", IntentType: module.IntentType{
+				Type: contract.IntentRemoveVendorContact, Description: "Remove a contact of a vendor.", Emits: []string{contract.EventContactRemoved},
+				Plan: module.PlanOf(planRemoveVendorContact),
+			}},
+		},
+	}
+}
+
+// vendorRefRule demands the reference to the vendor that an event is about.
+func vendorRefRule() eventtype.RequiredRef {
+	return eventtype.RequiredRef{EntityType: contract.EntityVendor, Role: contract.RoleSubject, Cardinality: eventtype.One}
+}
 
 // The number series of vendors without an id of their own: V-000001 and up.
 const (
@@ -134,74 +192,3 @@ func duplicateVendorFault(h fault.Holder) *fault.Error {
 func onDuplicateVendor(_ context.Context, _ module.Input, _ module.State, _ string, h fault.Holder) error {
 	return duplicateVendorFault(h)
 }
-
-func planConfigure(ctx context.Context, in module.Input, s module.State, c contract.SettingsChanged) (module.Plan, error) {
-	if err := checkSettings(&c); err != nil {
-		return module.Plan{}, err
-	}
-	settings, err := loadSettings(ctx, s)
-	if err != nil {
-		return module.Plan{}, err
-	}
-	f := factsOf(in)
-	// The first settings decide themselves whether they need a second person. From then
-	// on the settings in force decide, so that no single person can turn this off.
-	f.SecondPerson = settings.SecondPerson
-	if !settings.Configured && c.SecondPerson != nil {
-		f.SecondPerson = *c.SecondPerson
-	}
-	return module.Plan{
-		Events: []event.Draft{{Type: contract.EventSettingsChanged, EffectiveDate: in.Date(), Stream: contract.SettingsStream(), Data: c}},
-		Facts:  f,
-	}, nil
-}
-
-func checkSettings(c *contract.SettingsChanged) error {
-	amount := func(n *money.Number, field string) error {
-		if n == nil {
-			return nil
-		}
-		if err := money.CheckNonNegative(*n); err != nil {
-			return fault.WithField(err, field)
-		}
-		if _, err := n.Rescale(maxMinorUnit); err != nil {
-			return fault.WithField(err, field)
-		}
-		return nil
-	}
-	for role, limit := range c.Limits {
-		if err := amount(limit, "/limits/"+role); err != nil {
-			return err
-		}
-	}
-	if err := amount(c.SecondApproverAbove, "/second_approver_above"); err != nil {
-		return err
-	}
-	if c.Tolerances != nil {
-		if err := amount(c.Tolerances.TaxAmount, "/tolerances/tax_amount"); err != nil {
-			return err
-		}
-	}
-	if err := checkTerms(c.DefaultTerms, "/default_terms"); err != nil {
-		return err
-	}
-	for code, w := range c.WithholdingCodes {
-		if err := checkPercent(w.Percent, "/withholding_codes/"+jsondoc.EscapeToken(code)+"/percent"); err != nil {
-			return err
-		}
-	}
-	if c.Coding != nil {
-		seen := map[string]bool{}
-		for i, entry := range *c.Coding {
-			if seen[entry.AccountingCost] {
-				return fault.New(fault.Invalid, "ap.coding.entry_invalid",
-					"an accounting_cost has two entries; keep one").WithField(fmt.Sprintf("/coding/%d/accounting_cost", i))
-			}
-			seen[entry.AccountingCost] = true
-		}
-	}
-	return nil
-}
-
-// maxMinorUnit is the largest number of decimals of any currency.
-const maxMinorUnit = 4

@@ -12,6 +12,29 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl/domain"
 )
 
+func calendarTypes() []module.EventType {
+	year := declare(domain.EventFiscalYearDefined, "A fiscal year with its periods was defined.", "")
+	year.BusinessKeys, year.Checks = key("label", "label", "label"), []module.Check{checkYear}
+	calendar := declare(domain.EventCalendarExtended, "A fiscal year joined the calendar, from which the period of a date is read.", "")
+	calendar.Checks = []module.Check{checkYear}
+	return []module.EventType{
+		year, calendar,
+		explained(domain.EventPeriodOpened, "A period was opened for a module."),
+		explained(domain.EventPeriodSoftClosed, "A period was closed for a module; late postings need approval."),
+		explained(domain.EventPeriodHardClosed, "A period was closed for a module for good."),
+		explained(domain.EventPeriodReopened, "A softly closed period was opened again for a module."),
+	}
+}
+
+func (m *Module) calendarIntents() []module.IntentType {
+	return []module.IntentType{
+		{Type: "gl.define_fiscal_year", Description: "Define a fiscal year; without periods it is cut at the ends of months.", Emits: []string{domain.EventFiscalYearDefined, domain.EventCalendarExtended}, Plan: module.PlanOf(planDefineFiscalYear)},
+		{Type: "gl.open_period", Description: "Open a period for a module.", Emits: []string{domain.EventPeriodOpened}, Plan: planOpenPeriod},
+		{Type: "gl.close_period", Description: "Close a period for a module, softly or for good.", Emits: []string{domain.EventPeriodSoftClosed, domain.EventPeriodHardClosed}, Plan: m.planClosePeriod},
+		{Type: "gl.reopen_period", Description: "Open a softly closed period again.", Emits: []string{domain.EventPeriodReopened}, Plan: planReopenPeriod},
+	}
+}
+
 func planDefineFiscalYear(ctx context.Context, in module.Input, s module.State, year domain.FiscalYear) (module.Plan, error) {
 	calendar, err := loadCalendar(ctx, s)
 	if err != nil {

@@ -13,6 +13,30 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl/domain"
 )
 
+func journalTypes() []module.EventType {
+	posted := declare(domain.EventJournalPosted, "A journal entered the general ledger. Debits equal credits in every currency and in functional currency.", `{
+		"journal_number": "GJ-2026-000001", "journal_type": "general", "description": "Rent for March",
+		"functional_currency": "USD", "fiscal_year": "2026", "period": "2026-03",
+		"lines": [
+			{"line_number": 1, "account": "6000", "debit_credit": "debit", "amount": 1200.00, "currency": "USD", "amount_in_reporting_currency": 1200.00},
+			{"line_number": 2, "account": "1000", "debit_credit": "credit", "amount": 1200.00, "currency": "USD", "amount_in_reporting_currency": 1200.00}
+		],
+		"total_debit": 1200.00, "total_credit": 1200.00}`)
+	posted.RequiredDimensions = []string{contract.DimensionDepartment}
+	posted.OptionalDimensions = []string{"cost_center", "project", "customer", "vendor"}
+	posted.BusinessKeys = key("journal_number", "journal_id", "journal_number")
+	posted.Checks = []module.Check{domain.CheckJournal}
+	posted.Redactable = []string{"$.description", "$.lines[*].description", "$.lines[*].account_name"}
+	return []module.EventType{posted, explained(domain.EventJournalReversed, "A journal was reversed by another one.")}
+}
+
+func journalIntents() []module.IntentType {
+	return []module.IntentType{
+		{Type: "gl.post_journal", Description: "Post a journal.", Emits: []string{domain.EventJournalPosted}, Plan: module.PlanOf(planPostJournal)},
+		{Type: "gl.reverse_journal", Description: "Reverse one of the ledger's own journals.", Emits: []string{domain.EventJournalPosted, domain.EventJournalReversed}, Plan: module.PlanOf(planReverseJournal)},
+	}
+}
+
 type postJournal struct {
 	Description  string            `json:"description"`
 	PostingDate  *event.Date       `json:"posting_date"`

@@ -8,6 +8,7 @@ import (
 	"embed"
 	"encoding/json"
 	"fmt"
+	"slices"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/eventtype"
@@ -86,78 +87,32 @@ func readSchema(name string) (json.RawMessage, error) {
 }
 
 func eventTypes() []module.EventType {
-	key := func(name, document string, fields ...string) []eventtype.BusinessKeyRule {
-		return []eventtype.BusinessKeyRule{{Name: name, Fields: fields, Document: document}}
-	}
-	declare := func(name, description string, example string) module.EventType {
-		t := module.EventType{Registration: eventtype.Registration{Type: name, Description: description}}
-		if example != "" {
-			t.Examples = []json.RawMessage{json.RawMessage(example)}
-		}
-		return t
-	}
-	journal := declare(domain.EventJournalPosted, "A journal entered the general ledger. Debits equal credits in every currency and in functional currency.", `{
-		"journal_number": "GJ-2026-000001", "journal_type": "general", "description": "Rent for March",
-		"functional_currency": "USD", "fiscal_year": "2026", "period": "2026-03",
-		"lines": [
-			{"line_number": 1, "account": "6000", "debit_credit": "debit", "amount": 1200.00, "currency": "USD", "amount_in_reporting_currency": 1200.00},
-			{"line_number": 2, "account": "1000", "debit_credit": "credit", "amount": 1200.00, "currency": "USD", "amount_in_reporting_currency": 1200.00}
-		],
-		"total_debit": 1200.00, "total_credit": 1200.00}`)
-	journal.RequiredDimensions = []string{contract.DimensionDepartment}
-	journal.OptionalDimensions = []string{"cost_center", "project", "customer", "vendor"}
-	journal.BusinessKeys = key("journal_number", "journal_id", "journal_number")
-	journal.Checks = []module.Check{domain.CheckJournal}
-	journal.Redactable = []string{"$.description", "$.lines[*].description", "$.lines[*].account_name"}
-
-	account := declare(domain.EventAccountDefined, "An account joined the chart of accounts.", "")
-	account.BusinessKeys, account.Redactable = key("code", "code", "code"), []string{"$.name"}
-	value := declare(domain.EventDimensionValueDefined, "A value joined a dimension.", "")
-	value.BusinessKeys, value.Redactable = key("value", "value", "dimension", "value"), []string{"$.name"}
-	year := declare(domain.EventFiscalYearDefined, "A fiscal year with its periods was defined.", "")
-	year.BusinessKeys = key("label", "label", "label")
-	rate := declare(domain.EventExchangeRateSet, "A rate was set for a day: units of to per 1 from.",
-		`{"from": "EUR", "to": "USD", "rate_type": "spot", "date": "2026-03-01", "rate": 1.0834}`)
-	rate.Checks, rate.Redactable = []module.Check{checkRate}, []string{"$.reason"}
-	year.Checks = []module.Check{checkYear}
-	calendar := declare(domain.EventCalendarExtended, "A fiscal year joined the calendar, from which the period of a date is read.", "")
-	calendar.Checks = []module.Check{checkYear}
-	configured := declare(domain.EventLedgerConfigured, "The ledger's settings, whole.", "")
-	configured.Checks = []module.Check{checkConfigured}
-
-	// Nothing reads the reasons of these changes but people.
-	explained := func(name, description string) module.EventType {
-		t := declare(name, description, "")
-		t.Redactable = []string{"$.reason"}
-		return t
-	}
-	return []module.EventType{
-		journal, account, value, year, calendar, rate, configured,
-		explained(domain.EventJournalReversed, "A journal was reversed by another one."),
-		explained(domain.EventAccountBlocked, "An account takes no more lines."),
-		explained(domain.EventAccountUnblocked, "An account takes lines again."),
-		explained(domain.EventPeriodOpened, "A period was opened for a module."),
-		explained(domain.EventPeriodSoftClosed, "A period was closed for a module; late postings need approval."),
-		explained(domain.EventPeriodHardClosed, "A period was closed for a module for good."),
-		explained(domain.EventPeriodReopened, "A softly closed period was opened again for a module."),
-	}
+	return slices.Concat(settingsTypes(), chartTypes(), calendarTypes(), rateTypes(), journalTypes())
 }
 
 func (m *Module) intents() []module.IntentType {
-	return []module.IntentType{
-		{Type: "gl.configure_ledger", Description: "Set the ledger's configuration as a whole.", Emits: []string{domain.EventLedgerConfigured}, Plan: module.PlanOf(planConfigure)},
-		{Type: "gl.define_account", Description: "Add an account to the chart.", Emits: []string{domain.EventAccountDefined}, Plan: planDefineAccount},
-		{Type: "gl.block_account", Description: "Let an account take no more lines.", Emits: []string{domain.EventAccountBlocked}, Plan: planBlockAccount},
-		{Type: "gl.unblock_account", Description: "Let a blocked account take lines again.", Emits: []string{domain.EventAccountUnblocked}, Plan: planUnblockAccount},
-		{Type: "gl.define_dimension_value", Description: "Add a value to a dimension.", Emits: []string{domain.EventDimensionValueDefined}, Plan: module.PlanOf(planDefineDimensionValue)},
-		{Type: "gl.define_fiscal_year", Description: "Define a fiscal year; without periods it is cut at the ends of months.", Emits: []string{domain.EventFiscalYearDefined, domain.EventCalendarExtended}, Plan: module.PlanOf(planDefineFiscalYear)},
-		{Type: "gl.open_period", Description: "Open a period for a module.", Emits: []string{domain.EventPeriodOpened}, Plan: planOpenPeriod},
-		{Type: "gl.close_period", Description: "Close a period for a module, softly or for good.", Emits: []string{domain.EventPeriodSoftClosed, domain.EventPeriodHardClosed}, Plan: m.planClosePeriod},
-		{Type: "gl.reopen_period", Description: "Open a softly closed period again.", Emits: []string{domain.EventPeriodReopened}, Plan: planReopenPeriod},
-		{Type: "gl.post_journal", Description: "Post a journal.", Emits: []string{domain.EventJournalPosted}, Plan: module.PlanOf(planPostJournal)},
-		{Type: "gl.reverse_journal", Description: "Reverse one of the ledger's own journals.", Emits: []string{domain.EventJournalPosted, domain.EventJournalReversed}, Plan: module.PlanOf(planReverseJournal)},
-		{Type: "gl.set_exchange_rate", Description: "Set the rate of a day.", Emits: []string{domain.EventExchangeRateSet}, Plan: planSetExchangeRate},
+	return slices.Concat(settingsIntents(), chartIntents(), m.calendarIntents(), rateIntents(), journalIntents())
+}
+
+// declare makes an event type of the ledger, without an example if it is "".
+func declare(name, description, example string) module.EventType {
+	t := module.EventType{Registration: eventtype.Registration{Type: name, Description: description}}
+	if example != "" {
+		t.Examples = []json.RawMessage{json.RawMessage(example)}
 	}
+	return t
+}
+
+// explained makes an event type with a reason, which nothing reads but people.
+func explained(name, description string) module.EventType {
+	t := declare(name, description, "")
+	t.Redactable = []string{"$.reason"}
+	return t
+}
+
+// key makes the business key of an event type.
+func key(name, document string, fields ...string) []eventtype.BusinessKeyRule {
+	return []eventtype.BusinessKeyRule{{Name: name, Fields: fields, Document: document}}
 }
 
 func registerFolds(r *module.Registrar) {

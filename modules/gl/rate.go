@@ -12,6 +12,19 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl/domain"
 )
 
+func rateTypes() []module.EventType {
+	rate := declare(domain.EventExchangeRateSet, "A rate was set for a day: units of to per 1 from.",
+		`{"from": "EUR", "to": "USD", "rate_type": "spot", "date": "2026-03-01", "rate": 1.0834}`)
+	rate.Checks, rate.Redactable = []module.Check{checkRate}, []string{"$.reason"}
+	return []module.EventType{rate}
+}
+
+func rateIntents() []module.IntentType {
+	return []module.IntentType{
+		{Type: "gl.set_exchange_rate", Description: "Set the rate of a day.", Emits: []string{domain.EventExchangeRateSet}, Plan: planSetExchangeRate},
+	}
+}
+
 func planSetExchangeRate(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
 	rate := domain.ExchangeRate{RateType: domain.RateSpot}
 	if err := module.DecodePayload(in.Payload, &rate); err != nil {
