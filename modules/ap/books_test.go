@@ -105,16 +105,19 @@ func (b *books) setUp() {
 			"K/0":   object{"rate": 19, "reverse_charge": true, "recoverable_percent": 40},
 			"S/5":   object{"rate": 5, "account": "1410"},
 			"AE/10": object{"rate": 10, "reverse_charge": true, "recoverable_percent": 0},
+			"S/25":  object{"rate": 25}, "S/25.0": object{"rate": 25}, "S/15": object{"rate": 15}, "S/12": object{"rate": 12}, "S/6": object{"rate": 6},
+			"S/20": object{"rate": 20}, "S/21": object{"rate": 21}, "S/22": object{"rate": 22}, "S/24": object{"rate": 24}, "AA/6": object{"rate": 6},
+			"E/0": object{"rate": 0}, "Z/0": object{"rate": 0}, "O": object{"rate": 0}, "O/0": object{"rate": 0}, "B/22": object{"rate": 22},
 		},
 		"posting_profile": object{
 			"ap_control": "2000", "input_tax": "1400", "output_tax": "2200", "rounding": "7900", "prepayment": "1200",
-			"opening": "3900", "withholding": "2300", "default_expense": "6000", "retained_earnings": "3100",
+			"opening": "3900", "withholding": "2300", "default_expense": "6000", "retained_earnings": "3100", "fx_gain": "7000", "fx_loss": "7010",
 		},
 	})
 	for _, a := range []struct{ code, kind, control string }{
 		{"1200", "asset", "none"}, {"1400", "asset", "none"}, {"1410", "asset", "none"}, {"2000", "liability", "ap"}, {"2200", "liability", "none"},
 		{"2300", "liability", "none"}, {"3100", "equity", "none"}, {"3900", "equity", "none"}, {"5100", "expense", "none"},
-		{"6000", "expense", "none"}, {"6100", "expense", "none"}, {"6900", "expense", "none"}, {"7900", "expense", "none"},
+		{"6000", "expense", "none"}, {"6100", "expense", "none"}, {"6900", "expense", "none"}, {"7000", "income", "none"}, {"7010", "expense", "none"}, {"7900", "expense", "none"},
 	} {
 		b.execute("gl_accountant", "gl.define_account", object{"code": a.code, "name": "Account " + a.code, "type": a.kind, "control": a.control})
 	}
@@ -131,7 +134,7 @@ func (b *books) setUp() {
 	b.execute("module", "gl.set_exchange_rate", object{"from": "USD", "to": "EUR", "date": "2025-03-01", "rate": n("0.9245")})
 	b.execute("admin", "ap.configure", object{"second_person": false, "coding": []object{
 		{"accounting_cost": "BookingCode001", "account": "6100", "dimensions": object{"department": "ENG"}},
-	}, "withholding_codes": object{"W10": object{"percent": 10}}})
+	}, "withholding_codes": object{"W10": object{"percent": 10}, "W100": object{"percent": 100}}})
 }
 
 // caller is a person with one role, called after it; "approver:ann" is another

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strings"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -75,6 +76,42 @@ func codeLines(ctx context.Context, ledger *gl.Ledger, settings *domain.Settings
 	d.Lines = lines
 	return c, nil
 }
+
+// codingFindings finds what is wrong with the accounts and dimensions of lines, so that the
+// clerk meets it and not the approver. head are the dimensions of the document as a whole.
+func codingFindings(ctx context.Context, ledger *gl.Ledger, d *contract.Document, head map[string]string, date event.Date) ([]domain.Finding, error) {
+	var found []domain.Finding
+	if !isStandard(d) {
+		return nil, nil
+	}
+	for i := range d.Lines {
+		l := &d.Lines[i]
+		if l.Account == "" || l.Amount.IsZero() {
+			continue
+		}
+		err := ledger.CheckLine(ctx, l.Account, d.Currency, withDefaults(l.Dimensions, head), date)
+		if err == nil {
+			continue
+		}
+		f, ok := fault.As(err)
+		if !ok || !strings.HasPrefix(f.Code, "gl.account.") {
+			return nil, err
+		}
+		found = append(found, domain.Finding{
+			Kind: contract.HoldCodingInvalid, Blocks: contract.BlocksApproval,
+			Reason: fmt.Sprintf("line %d cannot be posted: %s", l.LineNumber, f.Detail),
+			Detail: map[string]any{"line_number": l.LineNumber, "account": l.Account, "code": f.Code},
+		})
+		if len(found) == maxCodingFindings {
+			break
+		}
+	}
+	return found, nil
+}
+
+// maxCodingFindings bounds the holds for lines that cannot be posted. Those after it are found
+// when the document is checked again.
+const maxCodingFindings = 20
 
 // maxTracedLines bounds the rule trace of long documents.
 const maxTracedLines = 20

@@ -13,21 +13,98 @@ import (
 )
 
 // documentDeclarations are the event types and intents of invoices and credit memos.
-func documentDeclarations() declarations {
-	d := declarations{intents: []declaredIntent{{schema: "release_hold", IntentType: module.IntentType{
-		Type: contract.IntentReleaseHold, Description: "Release a hold on an invoice or credit memo.",
-		Emits: []string{contract.Invoice.Event(contract.HoldReleased), contract.CreditMemo.Event(contract.HoldReleased)}, Plan: module.PlanOf(planReleaseHold),
-	}}}}
+func documentDeclarations() (declarations, error) {
+	holdReleased := []string{contract.Invoice.Event(contract.HoldReleased), contract.CreditMemo.Event(contract.HoldReleased)}
+	d := declarations{intents: []declaredIntent{
+		{schema: "release_hold", IntentType: module.IntentType{
+			Type: contract.IntentReleaseHold, Description: "Release a hold on an invoice or credit memo.",
+			Emits: holdReleased, Plan: module.PlanOf(planReleaseHold),
+		}},
+		{schema: "discard_draft", IntentType: module.IntentType{
+			Type: contract.IntentDiscardDraft, Description: "Discard a draft of an invoice or credit memo.",
+			Emits: []string{contract.Invoice.Event(contract.Discarded), contract.CreditMemo.Event(contract.Discarded)}, Plan: module.PlanOf(planDiscardDraft),
+		}},
+	}}
 	for _, k := range contract.Kinds() {
-		d.events = append(d.events, documentEvents(k)...)
-		d.intents = append(d.intents, documentIntents(k)...)
+		schemas, err := bodySchemasOf(k)
+		if err != nil {
+			return declarations{}, err
+		}
+		d.events = append(d.events, documentEvents(k, schemas)...)
+		d.intents = append(d.intents, documentIntents(k, schemas)...)
 	}
-	return d
+	return d, nil
 }
 
-func documentEvents(k contract.Kind) []declaredEvent {
-	events := []declaredEvent{{schema: k.Event(contract.Submitted), EventType: submittedType(k, vendorRefRule())}}
+// bodySchemas are the schemas with the body of a document: any part of it in a draft, all of it
+// with a reason in a correction.
+type bodySchemas struct {
+	drafted   json.RawMessage // event
+	corrected json.RawMessage // event
+	draft     json.RawMessage // intent
+	submit    json.RawMessage // intent
+	correct   json.RawMessage // intent
+}
+
+func bodySchemasOf(k contract.Kind) (bodySchemas, error) {
+	id := json.RawMessage(`{"type": "string", "minLength": 1, "maxLength": 50, "pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]*$"}`)
+	reason := json.RawMessage(`{"type": "string", "minLength": 1, "maxLength": 500, "pattern": "[^\\s]"}`)
+	body, payload := k.Event(contract.Submitted), "intent.submit_"+string(k)
+	withID := map[string]json.RawMessage{k.IDField(): id}
+	explained := map[string]json.RawMessage{k.IDField(): id, "reason": reason}
+	total := []string{"invoice_date", "currency", "total_amount", "lines"}
+	paper := append([]string{"invoice_number", "vendor_id"}, total...)
+	var s bodySchemas
+	for _, v := range []struct {
+		schema   *json.RawMessage
+		name     string
+		without  []string
+		with     map[string]json.RawMessage
+		required []string
+	}{
+		{&s.drafted, payload, nil, withID, []string{k.IDField()}},
+		{&s.corrected, body, nil, map[string]json.RawMessage{"reason": json.RawMessage(`{"type": "string", "maxLength": 500}`)}, append([]string{k.IDField(), "due_date", "reason"}, paper...)},
+		{&s.draft, payload, nil, withID, nil},
+		{&s.submit, payload, nil, withID, paper},
+		{&s.correct, payload, []string{"vendor_id", "invoice_number"}, explained, append([]string{k.IDField(), "reason"}, total...)},
+	} {
+		var err error
+		if *v.schema, err = variant(v.name, v.without, v.with, v.required...); err != nil {
+			return s, err
+		}
+	}
+	return s, nil
+}
+
+func documentEvents(k contract.Kind, schemas bodySchemas) []declaredEvent {
 	refs := []eventtype.RequiredRef{vendorRefRule(), {EntityType: string(k), Role: contract.RoleDocument, Cardinality: eventtype.One}}
+	drafted := module.EventType{
+		Registration: eventtype.Registration{
+			Type: k.Event(contract.Drafted), Description: "Any part of a future " + k.Noun() + ". It claims no number.",
+			RequiredEntityRefs: refs[1:], DataSchema: schemas.drafted,
+		},
+		Redactable: bodyTexts(),
+	}
+	discarded := module.EventType{
+		Registration: eventtype.Registration{
+			Type: k.Event(contract.Discarded), Description: "The draft was discarded.", RequiredEntityRefs: refs[1:],
+		},
+		Redactable: []string{"$.reason"},
+	}
+	events := []declaredEvent{
+		{EventType: drafted}, {schema: "document.discarded", kind: k, EventType: discarded},
+		{schema: k.Event(contract.Submitted), EventType: submittedType(k, vendorRefRule())},
+	}
+	for _, body := range []struct{ action, description string }{
+		{contract.Corrected, "The %s was corrected before its approval: it is as given here from now on."},
+		{contract.Reinstated, "The rejected or voided %s is to be booked after all, as given here."},
+	} {
+		t := submittedType(k, vendorRefRule())
+		t.Type, t.Description, t.DataSchema = k.Event(body.action), fmt.Sprintf(body.description, k.Noun()), schemas.corrected
+		t.BusinessKeys, t.Examples = nil, nil // the submission holds the number
+		t.RequiredEntityRefs, t.Redactable = refs, append(t.Redactable, "$.reason")
+		events = append(events, declaredEvent{EventType: t})
+	}
 	for _, a := range documentActions(k) {
 		t := module.EventType{Registration: eventtype.Registration{
 			Type: k.Event(a.action), Description: fmt.Sprintf(a.description, k.Noun()), RequiredEntityRefs: refs,
@@ -40,24 +117,45 @@ func documentEvents(k contract.Kind) []declaredEvent {
 	return events
 }
 
-func documentIntents(k contract.Kind) []declaredIntent {
+func documentIntents(k contract.Kind, schemas bodySchemas) []declaredIntent {
 	approves := []string{k.Event(contract.ApprovalRecorded), k.Event(contract.Approved), gl.EventJournalPosted, k.Event(contract.Posted)}
 	if k == contract.Invoice {
 		approves = append(approves, k.Event(contract.Paid))
 	}
-	return []declaredIntent{
-		{schema: "submit_" + string(k), IntentType: module.IntentType{
-			Type: k.Intent("submit"), Description: "Submit a vendor's " + k.Noun() + ".",
-			Emits: []string{k.Event(contract.Submitted), k.Event(contract.Validated), k.Event(contract.Held)},
-			Plan:  planSubmit(k), OnDuplicate: onDuplicateDocument(k),
-		}},
-		{schema: "approve_document", kind: k, IntentType: module.IntentType{
-			Type: k.Intent("approve"), Description: "Approve a submitted " + k.Noun() + " and post it.", Emits: approves, Plan: planApprove(k),
-		}},
-		{schema: "reject_document", kind: k, IntentType: module.IntentType{
-			Type: k.Intent("reject"), Description: "Reject a submitted " + k.Noun() + ".", Emits: []string{k.Event(contract.Rejected)}, Plan: planReject(k),
-		}},
+	outcome := []string{k.Event(contract.Validated), k.Event(contract.Held), k.Event(contract.HoldReleased)}
+	emits := func(action string) []string { return append([]string{k.Event(action)}, outcome...) }
+	verb := func(verb, description string) module.IntentType {
+		return module.IntentType{Type: k.Intent(verb), Description: fmt.Sprintf(description, k.Noun())}
 	}
+	draft := verb("draft", "Keep any part of a future %s.")
+	draft.Schema, draft.Emits, draft.Plan = schemas.draft, []string{k.Event(contract.Drafted)}, planDraft(k)
+	submit := verb("submit", "Submit a vendor's %s.")
+	submit.Schema, submit.Emits, submit.Plan, submit.OnDuplicate = schemas.submit, emits(contract.Submitted), planSubmit(k), onDuplicateDocument(k)
+	validate := verb("validate", "Check a submitted %s again.")
+	validate.Emits, validate.Plan = outcome, planValidate(k)
+	correct := verb("correct", "Correct a %s before its approval.")
+	correct.Schema, correct.Emits, correct.Plan = schemas.correct, emits(contract.Corrected), planCorrect(k)
+	hold := verb("hold", "Hold a %s, or dispute it.")
+	hold.Emits, hold.Plan = []string{k.Event(contract.Held)}, planHold(k)
+	approve := verb("approve", "Approve a submitted %s and post it.")
+	approve.Emits, approve.Plan = approves, planApprove(k)
+	reject := verb("reject", "Reject a submitted %s.")
+	reject.Emits, reject.Plan = []string{k.Event(contract.Rejected)}, planReject(k)
+	void := verb("void", "Void a %s; the journal of a posted one is reversed.")
+	void.Emits, void.Plan = []string{k.Event(contract.Voided), gl.EventJournalPosted, gl.EventJournalReversed}, planVoid(k)
+	reinstate := verb("reinstate", "Book a rejected or voided %s after all.")
+	reinstate.Schema, reinstate.Emits, reinstate.Plan = schemas.correct, emits(contract.Reinstated), planReinstate(k)
+	return []declaredIntent{
+		{IntentType: draft}, {IntentType: submit}, {IntentType: correct}, {IntentType: reinstate},
+		{schema: "validate_document", kind: k, IntentType: validate}, {schema: "hold_document", kind: k, IntentType: hold},
+		{schema: "approve_document", kind: k, IntentType: approve}, {schema: "reject_document", kind: k, IntentType: reject},
+		{schema: "void_document", kind: k, IntentType: void},
+	}
+}
+
+// bodyTexts are the texts of a body that only people read.
+func bodyTexts() []string {
+	return []string{"$.description", "$.vendor_name", "$.lines[*].description", "$.attachments[*].filename"}
 }
 
 func submittedType(k contract.Kind, vendorRef eventtype.RequiredRef) module.EventType {
@@ -84,7 +182,7 @@ func submittedType(k contract.Kind, vendorRef eventtype.RequiredRef) module.Even
 			}
 			return err
 		}},
-		Redactable: []string{"$.description", "$.vendor_name", "$.lines[*].description", "$.attachments[*].filename"},
+		Redactable: bodyTexts(),
 	}
 	if k == contract.CreditMemo {
 		t.Description = "Vendor credit memo submitted for processing. Amounts are positive."
@@ -111,6 +209,7 @@ func documentActions(k contract.Kind) []documentAction {
 		{contract.Approved, "The %s was approved.", "$.comment"},
 		{contract.Posted, "The %s was posted: a copy of its line on the control account.", ""},
 		{contract.Rejected, "The %s was rejected before approval.", "$.reason"},
+		{contract.Voided, "The %s was voided. The journal of a posted one is reversed.", "$.reason"},
 	}
 	if k == contract.Invoice {
 		actions = append(actions, documentAction{contract.Paid, "Nothing of the %s is open any more.", ""})

@@ -16,7 +16,7 @@ import (
 // and documents. Amounts are decimal strings in the currency of their row.
 func registerEntities(r *module.Registrar) {
 	r.EntityFold(module.EntityFold{
-		EntityType: contract.EntityVendor, Version: 1,
+		EntityType: contract.EntityVendor, Version: 2,
 		New:   func(id string) any { return &vendorEntity{VendorID: id} },
 		Apply: func(s any, e event.Recorded, data []byte) error { return s.(*vendorEntity).apply(e, data) },
 	})
@@ -27,7 +27,7 @@ func registerEntities(r *module.Registrar) {
 	})
 	for _, k := range contract.Kinds() {
 		r.EntityFold(module.EntityFold{
-			EntityType: string(k), Version: 1,
+			EntityType: string(k), Version: 2,
 			New:   func(id string) any { return &documentEntity{DocumentID: id, kind: k} },
 			Apply: func(s any, e event.Recorded, data []byte) error { return s.(*documentEntity).apply(e, data) },
 		})
@@ -65,6 +65,8 @@ type vendorEntity struct {
 	Posted map[string]string `json:"posted,omitempty"`
 	// UndecidedDocuments are the documents that wait for a decision: id → status.
 	UndecidedDocuments map[string]string `json:"undecided_documents,omitempty"`
+	// EndedDocuments are the rejected and voided documents, which can be reinstated: id → status.
+	EndedDocuments map[string]string `json:"ended_documents,omitempty"`
 }
 
 // contactState is a contact of a vendor; all of it is sealed.
@@ -119,13 +121,14 @@ func (v *vendorEntity) apply(e event.Recorded, data []byte) error {
 	return v.countDocument(k, e, data)
 }
 
-// countDocument moves one of the vendor's documents to its next status in the counts. A
-// decided document is no longer listed by id: only a posted invoice can still change, to
-// paid.
+// countDocument moves one of the vendor's documents to its next status in the counts. A posted
+// document of which something is open counts as posted.
 func (v *vendorEntity) countDocument(k contract.Kind, e event.Recorded, data []byte) error {
-	next := ""
+	id, before, next := e.Stream.ID, "", ""
 	switch e.Type {
 	case k.Event(contract.Submitted):
+		next = string(domain.StateSubmitted)
+	case k.Event(contract.Corrected), k.Event(contract.Reinstated):
 		next = string(domain.StateSubmitted)
 	case k.Event(contract.Validated):
 		next = string(domain.StateValidated)
@@ -135,49 +138,95 @@ func (v *vendorEntity) countDocument(k contract.Kind, e event.Recorded, data []b
 		if err := json.Unmarshal(data, &p); err != nil {
 			return err
 		}
-		amount := p.Amount
-		if k == contract.CreditMemo {
-			amount = amount.Neg()
+		if err := v.addPosted(k, p.Currency, p.Amount); err != nil {
+			return err
 		}
-		if v.Posted == nil {
-			v.Posted = map[string]string{}
+	case k.Event(contract.Paid):
+		before, next = string(domain.StatePosted), string(domain.StatePaid)
+	case k.Event(contract.Rejected):
+		next = string(domain.StateRejected)
+	case k.Event(contract.Voided):
+		before, next = string(domain.StatePaid), string(domain.StateVoided) // a document without a journal was paid at once
+		var d contract.DocumentVoided
+		if err := json.Unmarshal(data, &d); err != nil {
+			return err
 		}
-		have := money.Number{}
-		if text := v.Posted[p.Currency]; text != "" {
-			var err error
-			if have, err = money.ParseNumber(text); err != nil {
+		if d.Amount != nil {
+			before = string(domain.StatePosted)
+			if err := v.addPosted(k, d.Currency, d.Amount.Neg()); err != nil {
 				return err
 			}
 		}
-		v.Posted[p.Currency] = have.Add(amount).String()
-	case k.Event(contract.Paid):
-		next = string(domain.StatePaid)
-	case k.Event(contract.Rejected):
-		next = string(domain.StateRejected)
 	default:
-		return nil
+		var err error
+		if before, next, err = settlementStatus(k, e.Type, data); err != nil || next == "" {
+			return err
+		}
 	}
+	for _, of := range []map[string]string{v.UndecidedDocuments, v.EndedDocuments} {
+		if status, found := of[id]; found {
+			before = status
+			delete(of, id)
+		}
+	}
+	v.move(id, before, next)
+	return nil
+}
+
+// settlementStatus tells how a settlement moves a document between posted and paid: "" if it
+// stays.
+func settlementStatus(k contract.Kind, eventType string, data []byte) (before, next string, err error) {
+	posted, paid := string(domain.StatePosted), string(domain.StatePaid)
+	var a contract.Application
+	switch eventType {
+	case k.Event(contract.Applied), k.Event(contract.CreditApplied), k.Event(contract.PrepaymentApplied):
+		if err = json.Unmarshal(data, &a); err == nil && a.OpenAfter.IsZero() {
+			return posted, paid, nil
+		}
+	case k.Event(contract.Unapplied), k.Event(contract.CreditUnapplied), k.Event(contract.PrepaymentUndone):
+		if err = json.Unmarshal(data, &a); err == nil && a.OpenAfter.Equal(a.Amount) {
+			return paid, posted, nil // nothing was open before
+		}
+	}
+	return "", "", err
+}
+
+// addPosted adds an amount on the control account, which is owed to the vendor for an invoice
+// and by it for a credit memo.
+func (v *vendorEntity) addPosted(k contract.Kind, currency string, amount money.Number) error {
+	if k == contract.CreditMemo {
+		amount = amount.Neg()
+	}
+	if v.Posted == nil {
+		v.Posted = map[string]string{}
+	}
+	have := money.Number{}
+	if text := v.Posted[currency]; text != "" {
+		var err error
+		if have, err = money.ParseNumber(text); err != nil {
+			return err
+		}
+	}
+	v.Posted[currency] = have.Add(amount).String()
+	return nil
+}
+
+func (v *vendorEntity) move(id, before, next string) {
 	if v.Documents == nil {
-		v.Documents = map[string]int{}
+		v.Documents, v.UndecidedDocuments, v.EndedDocuments = map[string]int{}, map[string]string{}, map[string]string{}
 	}
-	if v.UndecidedDocuments == nil {
-		v.UndecidedDocuments = map[string]string{}
-	}
-	before, undecided := v.UndecidedDocuments[e.Stream.ID]
-	if next == string(domain.StatePaid) && !undecided {
-		before, undecided = string(domain.StatePosted), true
-	}
-	if undecided {
+	if before != "" {
 		if v.Documents[before]--; v.Documents[before] <= 0 {
 			delete(v.Documents, before)
 		}
 	}
 	v.Documents[next]++
-	delete(v.UndecidedDocuments, e.Stream.ID)
-	if slices.Contains(domain.UndecidedStates(), domain.State(next)) {
-		v.UndecidedDocuments[e.Stream.ID] = next
+	switch state := domain.State(next); {
+	case slices.Contains(domain.UndecidedStates(), state):
+		v.UndecidedDocuments[id] = next
+	case state == domain.StateRejected || state == domain.StateVoided:
+		v.EndedDocuments[id] = next
 	}
-	return nil
 }
 
 // contactEntity is a person at a vendor.
@@ -210,22 +259,26 @@ func (c *contactEntity) apply(eventType string, data []byte) error {
 
 // documentEntity is an invoice or credit memo.
 type documentEntity struct {
-	DocumentID         string         `json:"document_id"`
-	Status             string         `json:"status,omitempty"` // submitted, validated, approved, posted, paid, rejected
-	VendorID           string         `json:"vendor_id,omitempty"`
-	Number             string         `json:"number,omitempty"` // the vendor's
-	DocumentType       string         `json:"document_type,omitempty"`
-	InvoiceDate        *event.Date    `json:"invoice_date,omitempty"`
-	DueDate            *event.Date    `json:"due_date,omitempty"`
-	Currency           string         `json:"currency,omitempty"`
-	Total              string         `json:"total_amount,omitempty"` // gross
-	Tax                string         `json:"tax_amount,omitempty"`
-	PostingDate        *event.Date    `json:"posting_date,omitempty"`
-	FunctionalAmount   string         `json:"functional_amount,omitempty"` // gross, as approved
-	FunctionalCurrency string         `json:"functional_currency,omitempty"`
-	JournalID          string         `json:"journal_id,omitempty"`
-	Approvals          int            `json:"approvals"`
-	Holds              []documentHold `json:"holds,omitempty"` // open ones
+	DocumentID         string          `json:"document_id"`
+	Status             string          `json:"status,omitempty"` // a domain.State, or approved in between
+	VendorID           string          `json:"vendor_id,omitempty"`
+	Number             string          `json:"number,omitempty"` // the vendor's
+	DocumentType       string          `json:"document_type,omitempty"`
+	InvoiceDate        *event.Date     `json:"invoice_date,omitempty"`
+	DueDate            *event.Date     `json:"due_date,omitempty"`
+	Currency           string          `json:"currency,omitempty"`
+	Total              string          `json:"total_amount,omitempty"` // gross
+	Tax                string          `json:"tax_amount,omitempty"`
+	PostingDate        *event.Date     `json:"posting_date,omitempty"`
+	FunctionalAmount   string          `json:"functional_amount,omitempty"` // gross, as approved
+	FunctionalCurrency string          `json:"functional_currency,omitempty"`
+	JournalID          string          `json:"journal_id,omitempty"`
+	Posted             string          `json:"posted,omitempty"` // on the control account
+	Open               string          `json:"open,omitempty"`   // of what was posted
+	Unused             string          `json:"unused,omitempty"` // of a prepayment
+	Draft              json.RawMessage `json:"draft,omitempty"`  // any part of the document, until it is submitted
+	Approvals          int             `json:"approvals"`
+	Holds              []documentHold  `json:"holds,omitempty"` // open ones
 	kind               contract.Kind
 }
 
@@ -240,8 +293,16 @@ func (d *documentEntity) apply(e event.Recorded, data []byte) error {
 		return nil // an event of another document that refers to this one
 	}
 	switch e.Type {
-	case d.kind.Event(contract.Submitted):
-		return d.applySubmitted(data)
+	case d.kind.Event(contract.Drafted):
+		d.Status, d.Draft = string(domain.StateDraft), slices.Clone(data)
+	case d.kind.Event(contract.Discarded):
+		d.Status = string(domain.StateDiscarded)
+	case d.kind.Event(contract.Submitted), d.kind.Event(contract.Corrected), d.kind.Event(contract.Reinstated):
+		if e.Type == d.kind.Event(contract.Reinstated) {
+			d.Holds, d.JournalID, d.Posted, d.Open = nil, "", "", ""
+		}
+		d.Approvals, d.Draft = 0, nil
+		return d.applyBody(data)
 	case d.kind.Event(contract.Validated):
 		d.Status = string(domain.StateValidated)
 	case d.kind.Event(contract.Held):
@@ -272,15 +333,55 @@ func (d *documentEntity) apply(e event.Recorded, data []byte) error {
 			return err
 		}
 		d.Status, d.JournalID = string(domain.StatePosted), p.JournalID
+		d.Posted, d.Open = p.Amount.String(), p.Amount.String()
 	case d.kind.Event(contract.Paid):
 		d.Status = string(domain.StatePaid)
 	case d.kind.Event(contract.Rejected):
 		d.Status = string(domain.StateRejected)
+	case d.kind.Event(contract.Voided):
+		d.Status, d.Open = string(domain.StateVoided), ""
+	default:
+		return d.applySettlement(e.Type, data)
 	}
 	return nil
 }
 
-func (d *documentEntity) applySubmitted(data []byte) error {
+// applySettlement takes over what a settlement leaves open, and the status that follows from it.
+func (d *documentEntity) applySettlement(eventType string, data []byte) error {
+	switch eventType {
+	case d.kind.Event(contract.PrepaymentUsed), d.kind.Event(contract.PrepaymentReturned):
+		var u contract.PrepaymentUse
+		if err := json.Unmarshal(data, &u); err != nil {
+			return err
+		}
+		d.Unused = u.UnusedAfter.String()
+	case d.kind.Event(contract.Applied), d.kind.Event(contract.CreditApplied), d.kind.Event(contract.PrepaymentApplied),
+		d.kind.Event(contract.Unapplied), d.kind.Event(contract.CreditUnapplied), d.kind.Event(contract.PrepaymentUndone):
+		var a contract.Application
+		if err := json.Unmarshal(data, &a); err != nil {
+			return err
+		}
+		d.Open = a.OpenAfter.String()
+		switch {
+		case a.OpenAfter.IsZero():
+			d.Status = string(domain.StatePaid)
+		case sameAmount(d.Open, d.Posted):
+			d.Status = string(domain.StatePosted)
+		default:
+			d.Status = string(domain.StatePartiallyPaid)
+		}
+	}
+	return nil
+}
+
+// sameAmount compares amounts in the form of their column.
+func sameAmount(a, b string) bool {
+	x, err1 := money.ParseNumber(a)
+	y, err2 := money.ParseNumber(b)
+	return err1 == nil && err2 == nil && x.Equal(y)
+}
+
+func (d *documentEntity) applyBody(data []byte) error {
 	var s contract.Document
 	if err := json.Unmarshal(data, &s); err != nil {
 		return err

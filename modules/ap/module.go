@@ -8,6 +8,7 @@ import (
 	"embed"
 	"encoding/json"
 	"io/fs"
+	"maps"
 	"strings"
 
 	"github.com/erpbackbone/backbone/application/module"
@@ -54,7 +55,11 @@ func (Module) Register(r *module.Registrar) error {
 		}
 		r.Policy(ports.PolicyModule{Path: "modules/ap/" + path, Source: string(source)})
 	}
-	for _, declarations := range []declarations{settingsDeclarations(), vendorDeclarations(), documentDeclarations()} {
+	documents, err := documentDeclarations()
+	if err != nil {
+		return err
+	}
+	for _, declarations := range []declarations{settingsDeclarations(), vendorDeclarations(), documents, settlementDeclarations()} {
 		if err := declarations.register(r); err != nil {
 			return err
 		}
@@ -78,6 +83,36 @@ func schema(name string, k contract.Kind) (json.RawMessage, error) {
 	return b, nil
 }
 
+// variant makes a schema from one in a file, so that the bodies of documents are described once:
+// it removes members, adds others and replaces the list of required ones.
+func variant(name string, without []string, with map[string]json.RawMessage, required ...string) (json.RawMessage, error) {
+	b, err := schema(name, "")
+	if err != nil {
+		return nil, err
+	}
+	var root map[string]json.RawMessage
+	var properties map[string]json.RawMessage
+	if err := json.Unmarshal(b, &root); err != nil {
+		return nil, err
+	}
+	if err := json.Unmarshal(root["properties"], &properties); err != nil {
+		return nil, err
+	}
+	for _, member := range without {
+		delete(properties, member)
+	}
+	maps.Copy(properties, with)
+	if root["properties"], err = json.Marshal(properties); err != nil {
+		return nil, err
+	}
+	if delete(root, "required"); len(required) > 0 {
+		if root["required"], err = json.Marshal(required); err != nil {
+			return nil, err
+		}
+	}
+	return json.Marshal(root)
+}
+
 // declarations are the event types and intents of one concept.
 type declarations struct {
 	events  []declaredEvent
@@ -85,14 +120,15 @@ type declarations struct {
 }
 
 // declaredEvent is an event type with the name of its schema file. kind is that of a file that
-// invoices and credit memos share.
+// invoices and credit memos share. A DataSchema that is set has no file.
 type declaredEvent struct {
 	schema string
 	kind   contract.Kind
 	module.EventType
 }
 
-// declaredIntent is an intent with the name of its schema file, without the prefix "intent.".
+// declaredIntent is an intent with the name of its schema file, without the prefix "intent.". A
+// Schema that is set has no file.
 type declaredIntent struct {
 	schema string
 	kind   contract.Kind
@@ -102,12 +138,15 @@ type declaredIntent struct {
 // register fills in what all types of the module share and declares them.
 func (d declarations) register(r *module.Registrar) error {
 	for _, e := range d.events {
-		data, err := schema(e.schema, e.kind)
-		if err != nil {
-			return err
-		}
 		t := e.EventType
-		t.Module, t.DataSchema, t.Active = longName, data, true
+		if t.DataSchema == nil {
+			data, err := schema(e.schema, e.kind)
+			if err != nil {
+				return err
+			}
+			t.DataSchema = data
+		}
+		t.Module, t.Active = longName, true
 		if t.SchemaVersion == 0 {
 			t.SchemaVersion = 1
 		}
@@ -117,12 +156,14 @@ func (d declarations) register(r *module.Registrar) error {
 		r.EventType(t)
 	}
 	for _, i := range d.intents {
-		payload, err := schema("intent."+i.schema, i.kind)
-		if err != nil {
-			return err
-		}
 		t := i.IntentType
-		t.Schema = payload
+		if t.Schema == nil {
+			payload, err := schema("intent."+i.schema, i.kind)
+			if err != nil {
+				return err
+			}
+			t.Schema = payload
+		}
 		if t.Policy == "" {
 			t.Policy = policyPackage
 		}

@@ -200,15 +200,23 @@ func (j *journalBuilder) taxSums() []taxSum {
 	return sums
 }
 
+// taxGroupUnknownFault makes the fault for tax that cannot be posted: the ledger does not say
+// whether it can be recovered.
+func taxGroupUnknownFault(k contract.Kind, group string) error {
+	return fault.New(fault.FailedPrecondition, k.Code("tax_group_unknown"),
+		"tax is charged in group %q, which the ledger does not know; add the group with gl.configure_ledger or correct the document", group).
+		With("tax_group", group)
+}
+
 func (j *journalBuilder) addTax() {
 	hundred := money.FromInt(100)
 	for _, t := range j.taxSums() {
 		g, configured := j.books.TaxGroups[t.group]
-		if !configured {
-			// Charged tax of a group that is not configured is recoverable in full.
-			g = gl.TaxGroup{RecoverablePercent: hundred}
-		}
 		tax := t.charged
+		if !configured && !tax.IsZero() {
+			j.err = taxGroupUnknownFault(j.kind, t.group)
+			return
+		}
 		reverse := g.ReverseCharge && tax.IsZero()
 		if reverse {
 			tax = money.Percent(t.taxable, g.Rate, j.currency)

@@ -3,6 +3,7 @@ package ap_test
 import (
 	"context"
 	"errors"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -102,6 +103,37 @@ func TestEveryIntent_AnswersItsProcess(t *testing.T) {
 		if id, ok := e.data["hold_id"]; ok {
 			require.Equal(t, held.CorrelationID, do("approver", "ap.release_hold", object{"hold_id": id, "reason": "checked"}).CorrelationID)
 		}
+	}
+	for _, kind := range []string{"invoice", "credit_memo"} {
+		field := kind + "_id"
+		drafted := do("ap_clerk", "ap.draft_"+kind, object{})
+		id := drafted.Events[0].Stream.ID
+		for _, step := range []struct {
+			who, verb string
+			payload   object
+		}{
+			{"ap_clerk", "submit", documentPayload("V1", "L", "10", object{field: id, "invoice_date": "2025-03-14"})},
+			{"ap_clerk", "validate", object{field: id}},
+			{"approver", "hold", object{field: id, "kind": "DISPUTE", "reason": "broken"}},
+			{"ap_clerk", "correct", body(field, id, "11", "typed wrong", object{"invoice_date": "2025-03-14"})},
+			{"controller", "void", object{field: id, "reason": "not ours"}},
+			{"ap_clerk", "reinstate", body(field, id, "12", "ours", object{"invoice_date": "2025-03-14"})},
+		} {
+			require.Equal(t, drafted.CorrelationID, do(step.who, "ap."+step.verb+"_"+kind, step.payload).CorrelationID, step.verb)
+		}
+		discarded := do("ap_clerk", "ap.draft_"+kind, object{}).Events[0].Stream.ID
+		do("ap_clerk", "ap.discard_draft", object{field: discarded})
+	}
+	invoice := b.approved("invoice", documentPayload("V1", "S1", "100", object{"invoice_date": "2025-03-11"}))
+	prepayment := b.approved("invoice", documentPayload("V1", "S2", "40", object{"document_type": "prepayment", "invoice_date": "2025-03-12"}))
+	memo := b.approved("credit_memo", documentPayload("V1", "S3", "60", object{"invoice_date": "2025-03-13"}))
+	apply := object{"credit_memo_id": memo, "invoice_id": prepayment, "amount": n("40")}
+	do("ap_clerk", "ap.apply_credit", apply)
+	for intentType, p := range map[string]object{
+		"ap.apply_credit": {"credit_memo_id": memo, "invoice_id": invoice, "amount": n("20")}, "ap.apply_prepayment": {"prepayment_id": prepayment, "invoice_id": invoice, "amount": n("40")},
+	} {
+		applied := b.events(do("ap_clerk", intentType, p))[0].data["application_id"]
+		do("ap_clerk", strings.Replace(intentType, ".apply", ".unapply", 1), object{"invoice_id": invoice, "application_id": applied, "reason": "wrong one"})
 	}
 	for _, intentType := range catalog.IntentTypes() {
 		require.True(t, executed[intentType.Type], "%s: execute it here, so that the process of its answer is checked", intentType.Type)

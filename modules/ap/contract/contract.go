@@ -61,7 +61,10 @@ func KindOfStream(streamType string) (Kind, bool) {
 
 // Actions of documents: the last parts of their events' names.
 const (
+	Drafted          = "drafted"
+	Discarded        = "discarded" // a draft
 	Submitted        = "submitted"
+	Corrected        = "corrected" // before approval
 	Validated        = "validated"
 	Held             = "held"
 	HoldReleased     = "hold_released"
@@ -70,6 +73,20 @@ const (
 	Posted           = "posted"
 	Paid             = "paid" // invoices only
 	Rejected         = "rejected"
+	Voided           = "voided"
+	Reinstated       = "reinstated" // after a rejection or void
+)
+
+// Actions of documents that settle each other.
+const (
+	Applied            = "applied"   // credit memos: against an invoice
+	Unapplied          = "unapplied" // credit memos
+	CreditApplied      = "credit_applied"
+	CreditUnapplied    = "credit_unapplied"
+	PrepaymentUsed     = "prepayment_used"    // of a prepayment
+	PrepaymentApplied  = "prepayment_applied" // to an invoice
+	PrepaymentReturned = "prepayment_returned"
+	PrepaymentUndone   = "prepayment_unapplied"
 )
 
 // Other event types.
@@ -86,6 +103,11 @@ const (
 	IntentSetVendorContact    = "ap.set_vendor_contact"
 	IntentRemoveVendorContact = "ap.remove_vendor_contact"
 	IntentReleaseHold         = "ap.release_hold"
+	IntentDiscardDraft        = "ap.discard_draft"
+	IntentApplyCredit         = "ap.apply_credit"
+	IntentUnapplyCredit       = "ap.unapply_credit"
+	IntentApplyPrepayment     = "ap.apply_prepayment"
+	IntentUnapplyPrepayment   = "ap.unapply_prepayment"
 	IntentConfigure           = "ap.configure"
 )
 
@@ -108,6 +130,7 @@ const (
 	RoleSubject   = "subject"
 	RoleContact   = "contact"
 	RoleDocument  = "document"
+	RoleApplied   = "applied_with" // the other document of an application
 )
 
 // VendorRef refers to the vendor an event is about.
@@ -123,6 +146,11 @@ func ContactRef(id string) event.EntityRef {
 // Ref refers to the document an event is about.
 func (k Kind) Ref(id string) event.EntityRef {
 	return event.EntityRef{Type: string(k), ID: id, Role: RoleDocument}
+}
+
+// AppliedRef refers to the other document of an application.
+func (k Kind) AppliedRef(id string) event.EntityRef {
+	return event.EntityRef{Type: string(k), ID: id, Role: RoleApplied}
 }
 
 // Document types, the values of document_type. "" counts as standard.
@@ -147,7 +175,16 @@ const (
 	HoldCodingMissing    = "CODING_MISSING"
 	HoldPayeeDiffers     = "PAYEE_DIFFERS"
 	HoldPrepaidUnmatched = "PREPAID_UNMATCHED"
+	HoldCodingInvalid    = "CODING_INVALID"
+	HoldTaxGroupUnknown  = "TAX_GROUP_UNKNOWN"
+	HoldWithholding      = "WITHHOLDING_VARIANCE"
+	HoldManual           = "MANUAL"  // placed by a person
+	HoldDispute          = "DISPUTE" // placed by a person
 )
+
+// PlacedByPerson reports whether a person places holds of the kind. Checks of the document
+// neither place nor release them.
+func PlacedByPerson(holdKind string) bool { return holdKind == HoldManual || holdKind == HoldDispute }
 
 // What a hold blocks, the values of blocks.
 const (

@@ -113,11 +113,31 @@ type Attachment struct {
 	SizeBytes   int64  `json:"size_bytes,omitempty"`
 }
 
-// Submission is the payload of ap.submit_invoice and ap.submit_credit_memo: a
-// document without id, with the date that decides the period.
+// Submission is the payload of ap.submit_invoice and ap.submit_credit_memo: a document, with the
+// date that decides the period. It has an id only if it was drafted before.
 type Submission struct {
 	Document
 	PostingDate *event.Date `json:"posting_date,omitempty"` // default: the intent's effective date, else the invoice date
+}
+
+// Correction is the payload of correct and reinstate intents: the whole new body of a document.
+// Its vendor and its number stay.
+type Correction struct {
+	Submission
+	Reason string `json:"reason"`
+}
+
+// DocumentCorrected is the data of ap.invoice.corrected and ap.invoice.reinstated, and of the
+// same events of credit memos: the document as it is from now on.
+type DocumentCorrected struct {
+	Document
+	Reason string `json:"reason"`
+}
+
+// DocumentDiscarded is the data of ap.invoice.discarded and ap.credit_memo.discarded.
+type DocumentDiscarded struct {
+	DocumentRef
+	Reason string `json:"reason,omitempty"`
 }
 
 // DocumentValidated is the data of ap.invoice.validated and ap.credit_memo.validated: the
@@ -200,6 +220,43 @@ type DocumentPosted struct {
 	FunctionalCurrency string       `json:"functional_currency"`
 	Rate               money.Number `json:"rate"` // functional units per 1 Currency
 	RateDate           *event.Date  `json:"rate_date,omitempty"`
+}
+
+// DocumentVoided is the data of ap.invoice.voided and ap.credit_memo.voided.
+type DocumentVoided struct {
+	DocumentRef
+	Reason string `json:"reason"`
+	// Of a posted document: its reversal, and what leaves the control account.
+	JournalID          string        `json:"journal_id,omitempty"`
+	Amount             *money.Number `json:"amount,omitempty"` // in Currency
+	Currency           string        `json:"currency,omitempty"`
+	FunctionalAmount   *money.Number `json:"functional_amount,omitempty"`
+	FunctionalCurrency string        `json:"functional_currency,omitempty"`
+}
+
+// Application is the data of the events by which two documents settle each other, on the stream
+// of each: ap.credit_memo.applied and ap.invoice.credit_applied, ap.invoice.prepayment_applied,
+// and the same for their undoing. Amounts are not negative.
+type Application struct {
+	DocumentRef                // the document whose stream has the event
+	ApplicationID string       `json:"application_id"`
+	With          DocumentRef  `json:"with"`   // the other document
+	Amount        money.Number `json:"amount"` // in Currency
+	Currency      string       `json:"currency"`
+	Functional    money.Number `json:"functional_amount"` // carrying amount that the document loses, or regains when undone
+	OpenAfter     money.Number `json:"open_after"`        // of the document, in Currency
+	JournalID     string       `json:"journal_id,omitempty"`
+}
+
+// PrepaymentUse is the data of ap.invoice.prepayment_used and ap.invoice.prepayment_returned.
+type PrepaymentUse struct {
+	DocumentRef                // the prepayment
+	ApplicationID string       `json:"application_id"`
+	With          DocumentRef  `json:"with"` // the invoice
+	Amount        money.Number `json:"amount"`
+	Currency      string       `json:"currency"`
+	UnusedAfter   money.Number `json:"unused_after"`
+	JournalID     string       `json:"journal_id"`
 }
 
 // DocumentPaid is the data of ap.invoice.paid.

@@ -116,3 +116,43 @@ type HoldRelease struct {
 	HoldID string `json:"hold_id"`
 	Reason string `json:"reason"`
 }
+
+// Hold is the payload of hold intents.
+type Hold struct {
+	DocumentRef
+	Kind           string        `json:"kind"` // MANUAL or DISPUTE
+	DisputedAmount *money.Number `json:"disputed_amount,omitempty"`
+	Reason         string        `json:"reason"`
+}
+
+// Void is the payload of void intents.
+type Void struct {
+	DocumentRef
+	PostingDate *event.Date `json:"posting_date,omitempty"` // of the reversal; default: today, or the posting date if that is later
+	Reason      string      `json:"reason"`
+}
+
+// CreditApplication is the payload of ap.apply_credit.
+type CreditApplication struct {
+	CreditMemoID string       `json:"credit_memo_id"`
+	InvoiceID    string       `json:"invoice_id"`
+	Amount       money.Number `json:"amount"` // in the currency of both
+	PostingDate  *event.Date  `json:"posting_date,omitempty"`
+}
+
+// PrepaymentApplication is the payload of ap.apply_prepayment.
+type PrepaymentApplication struct {
+	PrepaymentID string       `json:"prepayment_id"` // a paid invoice of document_type prepayment
+	InvoiceID    string       `json:"invoice_id"`
+	Amount       money.Number `json:"amount"` // gross, in the currency of both
+	PostingDate  *event.Date  `json:"posting_date,omitempty"`
+}
+
+// ApplicationUndoing is the payload of ap.unapply_credit and ap.unapply_prepayment. An
+// application is undone as a whole.
+type ApplicationUndoing struct {
+	InvoiceID     string      `json:"invoice_id"`
+	ApplicationID string      `json:"application_id"`
+	PostingDate   *event.Date `json:"posting_date,omitempty"`
+	Reason        string      `json:"reason"`
+}

@@ -16,20 +16,27 @@ type State string
 
 // The states. A document with findings stays submitted, one without is validated.
 const (
-	StateNone      State = ""
-	StateSubmitted State = "submitted"
-	StateValidated State = "validated"
-	StatePosted    State = "posted"
-	StatePaid      State = "paid"
-	StateRejected  State = "rejected"
+	StateNone          State = ""
+	StateDraft         State = "draft"
+	StateDiscarded     State = "discarded"
+	StateSubmitted     State = "submitted"
+	StateValidated     State = "validated"
+	StatePosted        State = "posted"
+	StatePartiallyPaid State = "partially_paid" // payments or applications took a part
+	StatePaid          State = "paid"           // nothing is open
+	StateRejected      State = "rejected"
+	StateVoided        State = "voided"
 )
 
-// UndecidedStates lists the states in which a document can be approved or rejected.
+// UndecidedStates lists the states in which a document can be approved, corrected or rejected.
 func UndecidedStates() []State { return []State{StateSubmitted, StateValidated} }
+
+// OpenStates lists the states in which something of a document can be open.
+func OpenStates() []State { return []State{StatePosted, StatePartiallyPaid} }
 
 // Step is what a person did to a document, for segregation of duties.
 type Step struct {
-	Name    string   `json:"step"` // "submitted", "approved"
+	Name    string   `json:"step"` // "drafted", "submitted", "corrected", "reinstated", "approved"
 	EventID string   `json:"event_id"`
 	Persons []string `json:"persons"` // see Persons
 }
@@ -39,7 +46,27 @@ type Hold struct {
 	ID       string
 	Kind     string
 	Blocks   string
+	Finding  json.RawMessage // figures of the finding; nil: none
 	Released bool
+}
+
+// Posting is what a document's journal did to the control account.
+type Posting struct {
+	JournalID  string
+	Date       event.Date
+	Amount     money.Number // in the document's currency
+	Functional money.Number
+}
+
+// Application is one settlement of a document by another one.
+type Application struct {
+	ID         string
+	With       contract.DocumentRef
+	Action     string // of the event: contract.CreditApplied, ...
+	Amount     money.Number
+	Functional money.Number // carrying amount that the document lost
+	JournalID  string       // of the application; "" if it needed none
+	Date       event.Date
 }
 
 // Document is the state of the stream of an invoice or credit memo. Readers share it;
@@ -49,43 +76,49 @@ type Document struct {
 	State         State
 	SubmittedID   event.ID
 	Sequence      event.Sequence // of the submission
-	PostingDate   event.Date     // proposed by the submission
+	PostingDate   event.Date     // proposed by the latest body
 	CorrelationID string
-	Data          contract.Document
-	Submitters    []Step
-	Approvers     []Step
+	Data          contract.Document // the latest body
+	Submitters    []Step            // the steps of drafting, submitting, correcting and reinstating
+	Approvers     []Step            // of the latest body
 	Holds         []Hold
+	Posting       Posting // zero before the posting, and for documents without a journal
+	Open          money.Number
+	Carrying      money.Number // of Open, in functional currency
+	Applications  []Application
+	Unused        money.Number // of a prepayment: what no invoice has used
 }
 
-// Clone copies the document. The submitted data never changes, so clones share it.
+// Clone copies the document. Bodies are replaced as a whole, so clones share them.
 func (d *Document) Clone() *Document {
 	c := *d
 	c.Submitters, c.Approvers, c.Holds = slices.Clone(d.Submitters), slices.Clone(d.Approvers), slices.Clone(d.Holds)
+	c.Applications = slices.Clone(d.Applications)
 	return &c
 }
 
 // Apply folds an event.
 func (d *Document) Apply(e event.Recorded, data []byte) error {
 	switch e.Type {
+	case d.Kind.Event(contract.Drafted):
+		d.State, d.CorrelationID = StateDraft, e.CorrelationID
+		return d.addSubmitter("drafted", e)
+	case d.Kind.Event(contract.Discarded):
+		d.State = StateDiscarded
 	case d.Kind.Event(contract.Submitted):
-		if err := json.Unmarshal(data, &d.Data); err != nil {
-			return fmt.Errorf("document: %w", err)
+		d.SubmittedID, d.Sequence, d.CorrelationID = e.ID, e.Sequence, e.CorrelationID
+		return d.replaceBody("submitted", e, data)
+	case d.Kind.Event(contract.Corrected):
+		return d.replaceBody("corrected", e, data)
+	case d.Kind.Event(contract.Reinstated):
+		for i := range d.Holds {
+			d.Holds[i].Released = true
 		}
-		step, err := stepOf("submitted", e)
-		if err != nil {
-			return err
-		}
-		d.State, d.SubmittedID, d.Sequence = StateSubmitted, e.ID, e.Sequence
-		d.PostingDate, d.CorrelationID = e.EffectiveDate, e.CorrelationID
-		d.Submitters = append(d.Submitters, step)
+		return d.replaceBody("reinstated", e, data)
 	case d.Kind.Event(contract.Validated):
 		d.State = StateValidated
 	case d.Kind.Event(contract.Held):
-		var h contract.DocumentHeld
-		if err := json.Unmarshal(data, &h); err != nil {
-			return fmt.Errorf("hold: %w", err)
-		}
-		d.Holds = append(d.Holds, Hold{ID: h.HoldID, Kind: h.Kind, Blocks: h.Blocks})
+		return d.addHold(data)
 	case d.Kind.Event(contract.HoldReleased):
 		var r contract.HoldReleasedData
 		if err := json.Unmarshal(data, &r); err != nil {
@@ -107,12 +140,48 @@ func (d *Document) Apply(e event.Recorded, data []byte) error {
 			}
 		}
 	case d.Kind.Event(contract.Posted):
-		d.State = StatePosted
+		return d.post(e, data)
 	case d.Kind.Event(contract.Paid):
 		d.State = StatePaid
 	case d.Kind.Event(contract.Rejected):
 		d.State = StateRejected
+	case d.Kind.Event(contract.Voided):
+		d.State, d.Posting = StateVoided, Posting{}
+		d.Open, d.Carrying, d.Unused = money.Number{}, money.Number{}, money.Number{}
+	default:
+		return d.applySettlement(e, data)
 	}
+	return nil
+}
+
+// replaceBody takes over a new body. It ends approvals of the earlier one.
+func (d *Document) replaceBody(step string, e event.Recorded, data []byte) error {
+	d.Data = contract.Document{}
+	if err := json.Unmarshal(data, &d.Data); err != nil {
+		return fmt.Errorf("document: %w", err)
+	}
+	d.State, d.PostingDate, d.Approvers = StateSubmitted, e.EffectiveDate, nil
+	return d.addSubmitter(step, e)
+}
+
+func (d *Document) addSubmitter(name string, e event.Recorded) error {
+	step, err := stepOf(name, e)
+	if err != nil {
+		return err
+	}
+	d.Submitters = append(d.Submitters, step)
+	return nil
+}
+
+func (d *Document) addHold(data []byte) error {
+	var h struct {
+		contract.DocumentHeld
+		Finding json.RawMessage `json:"finding"`
+	}
+	if err := json.Unmarshal(data, &h); err != nil {
+		return fmt.Errorf("hold: %w", err)
+	}
+	d.Holds = append(d.Holds, Hold{ID: h.HoldID, Kind: h.Kind, Blocks: h.Blocks, Finding: h.Finding})
 	return nil
 }
 
@@ -190,81 +259,4 @@ func states(allowed []State) string {
 		text += string(s)
 	}
 	return text
-}
-
-// DuplicateFault makes the fault for a later document with the number of d.
-func (d *Document) DuplicateFault(later *contract.Document, h fault.Holder) *fault.Error {
-	agree := d.Data.TotalAmount.Equal(later.TotalAmount) && d.Data.Currency == later.Currency
-	detail := "this vendor's %s with this number was submitted before, with the same total; look at the holder instead of submitting it again"
-	if !agree {
-		detail = "this vendor's %s with this number was submitted before, with another total; compare the papers and ask the vendor"
-	}
-	return fault.New(fault.Conflict, d.Kind.Code("duplicate"), detail, d.Kind.Noun()).
-		WithHolder(h).With("totals_agree", agree)
-}
-
-// Holder describes the document in the fault for a later one with its number.
-func (d *Document) Holder() fault.Holder {
-	return fault.Holder{EventID: d.SubmittedID.String(), DocumentID: d.Data.ID(), Sequence: fmt.Sprint(uint64(d.Sequence))}
-}
-
-// Finding is a reason to hold a document.
-type Finding struct {
-	Kind   string
-	Blocks string
-	Reason string
-	Detail any // figures, for the event
-}
-
-// TaxFinding has the figures of a tax line that does not fit its rate.
-type TaxFinding struct {
-	TaxGroup   string       `json:"tax_group,omitempty"`
-	Expected   money.Number `json:"expected"`
-	Got        money.Number `json:"got"`
-	Difference money.Number `json:"difference"`
-	Currency   string       `json:"currency"`
-}
-
-// TaxFindings compares each tax line with its rate: tax = taxable × rate / 100 to
-// the currency's minor unit, within the tolerance. reverseCharge reports for which
-// groups the buyer owes the tax, so that the vendor must charge none.
-func TaxFindings(d *contract.Document, c money.Currency, tolerance money.Number, reverseCharge func(group string) bool) []Finding {
-	var found []Finding
-	for i := range d.TaxLines {
-		t := &d.TaxLines[i]
-		expected := money.Number{}
-		switch {
-		case reverseCharge(t.TaxGroup):
-		case t.Rate == nil || t.TaxableAmount == nil:
-			continue
-		default:
-			expected = money.Percent(*t.TaxableAmount, *t.Rate, c)
-		}
-		difference := t.TaxAmount.Sub(expected)
-		if difference.Abs().Cmp(tolerance) <= 0 {
-			continue
-		}
-		found = append(found, Finding{
-			Kind: contract.HoldTaxVariance, Blocks: contract.BlocksApproval,
-			Reason: fmt.Sprintf("tax line %d differs from its rate by more than the tolerance", i+1),
-			Detail: TaxFinding{TaxGroup: t.TaxGroup, Expected: expected, Got: t.TaxAmount, Difference: difference, Currency: d.Currency},
-		})
-	}
-	return found
-}
-
-// PayeeFindings checks the document's statements about payment: a payee other than the
-// vendor, and a prepaid amount.
-func PayeeFindings(d *contract.Document) []Finding {
-	var found []Finding
-	if d.PayeeDiffers {
-		found = append(found, Finding{Kind: contract.HoldPayeeDiffers, Blocks: contract.BlocksPayment,
-			Reason: "the document names another payee than the vendor"})
-	}
-	if value(d.PrepaidAmount).Sign() > 0 && d.DocumentType != contract.TypePrepayment {
-		found = append(found, Finding{Kind: contract.HoldPrepaidUnmatched, Blocks: contract.BlocksPayment,
-			Reason: "the document claims a prepaid amount that no prepayment is applied for",
-			Detail: map[string]any{"prepaid_amount": *d.PrepaidAmount, "currency": d.Currency}})
-	}
-	return found
 }

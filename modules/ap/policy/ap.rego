@@ -10,12 +10,31 @@ import rego.v1
 
 approving_roles := ["approver", "controller", "cfo"]
 
+holding_roles := ["ap_clerk", "approver", "controller", "treasurer"]
+
 permitted := {
 	"ap.register_vendor": ["vendor_admin", "ap_clerk", "module", "importer"],
 	"ap.set_vendor_contact": ["vendor_admin", "ap_clerk"],
 	"ap.remove_vendor_contact": ["vendor_admin", "ap_clerk"],
+	"ap.draft_invoice": ["ap_clerk", "module"],
+	"ap.draft_credit_memo": ["ap_clerk", "module"],
+	"ap.discard_draft": ["ap_clerk", "module"],
 	"ap.submit_invoice": ["ap_clerk", "module", "importer"],
 	"ap.submit_credit_memo": ["ap_clerk", "module", "importer"],
+	"ap.validate_invoice": ["ap_clerk", "module"],
+	"ap.validate_credit_memo": ["ap_clerk", "module"],
+	"ap.correct_invoice": ["ap_clerk"],
+	"ap.correct_credit_memo": ["ap_clerk"],
+	"ap.reinstate_invoice": ["ap_clerk"],
+	"ap.reinstate_credit_memo": ["ap_clerk"],
+	"ap.hold_invoice": holding_roles,
+	"ap.hold_credit_memo": holding_roles,
+	"ap.void_invoice": ["controller"],
+	"ap.void_credit_memo": ["controller"],
+	"ap.apply_credit": ["ap_clerk"],
+	"ap.unapply_credit": ["ap_clerk"],
+	"ap.apply_prepayment": ["ap_clerk"],
+	"ap.unapply_prepayment": ["ap_clerk"],
 	"ap.approve_invoice": approving_roles,
 	"ap.approve_credit_memo": approving_roles,
 	"ap.reject_invoice": ["approver", "controller"],
@@ -66,7 +85,7 @@ rules := array.concat(
 		evaluation("ap.approval.limit", "Approval limit of the role", approving, limit_denials),
 		evaluation("ap.approval.second", "Second approver above the threshold", approving, second_step),
 		evaluation("ap.period.soft_closed", "Posting into a soft-closed period", posting, period_needs),
-		evaluation("ap.second_person", "A second person agrees to settings", configuring, second_person_needs),
+		evaluation("ap.second_person", "A second person agrees", takes_second, second_person_needs),
 	],
 )
 
@@ -82,9 +101,16 @@ default posting := false
 
 posting if object.get(input.facts, "period", null) != null
 
-default configuring := false
+# second_roles are the roles of the second person whom an intent takes.
+second_roles := {
+	"ap.configure": ["admin", "controller", "cfo"],
+	"ap.void_invoice": ["controller", "cfo"],
+	"ap.void_credit_memo": ["controller", "cfo"],
+}
 
-configuring if input.intent.type == "ap.configure"
+default takes_second := false
+
+takes_second if second_roles[input.intent.type]
 
 # evaluation is the trace of a rule: whether it applied to this plan, and its findings.
 evaluation(id, name, applies, found) := {
@@ -225,10 +251,10 @@ period_needs := [{
 ]
 
 second_person_needs := [{
-	"roles": ["admin", "controller", "cfo"],
-	"reason": "settings of payables change with a second person",
+	"roles": second_roles[input.intent.type],
+	"reason": "this step takes a second person",
 	"rule_id": "ap.second_person",
 } |
-	configuring
+	takes_second
 	input.facts.second_person
 ]

@@ -51,6 +51,8 @@ const (
 	RoleRounding       = "rounding"
 	RoleOpening        = "opening" // open items taken over from earlier books are posted against its account
 	RoleDefaultExpense = "default_expense"
+	RoleFXGain         = "fx_gain" // realised by settlements
+	RoleFXLoss         = "fx_loss"
 )
 
 // EventID is the id that the i-th draft (from 0) of an intent's plan will have.

@@ -275,6 +275,22 @@ func (l *Ledger) postingAccount(ctx context.Context, in *SubledgerLine, j *Journ
 	return account, nil
 }
 
+// CheckLine checks that a line with the account and dimensions could be posted on the date by
+// hand or from a document: the checks of PlanJournal for one line, without its amount. Faults:
+// gl.account.*, gl.ledger.not_configured.
+func (l *Ledger) CheckLine(ctx context.Context, account, currency string, dimensions map[string]string, date event.Date) error {
+	s, err := l.Settings(ctx)
+	if err != nil {
+		return err
+	}
+	chart, err := l.postingAccount(ctx, &SubledgerLine{Account: account}, &Journal{SubledgerJournal: SubledgerJournal{PostingDate: date}}, currency, "")
+	if err != nil {
+		return err
+	}
+	_, err = l.lineDimensions(ctx, s, chart, dimensions, nil, date, "")
+	return err
+}
+
 // lineDimensions fills in the dimensions that the account requires and checks all values.
 func (l *Ledger) lineDimensions(ctx context.Context, s Settings, account Account, own, envelope map[string]string, date event.Date, at string) (map[string]string, error) {
 	out := maps.Clone(own)

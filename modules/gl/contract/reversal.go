@@ -95,6 +95,19 @@ func PlanReversal(ctx context.Context, l *Ledger, r Reversal) (PlannedReversal, 
 	}, nil
 }
 
+// PostedLines returns the lines of a journal. Callers must not change them. Fault:
+// gl.journal.not_found.
+func (l *Ledger) PostedLines(ctx context.Context, journalID string) ([]PostedLine, error) {
+	j, err := module.Load[*domain.JournalState](ctx, l.state, domain.JournalStream(journalID))
+	if err != nil {
+		return nil, err
+	}
+	if !j.Posted {
+		return nil, fault.New(fault.NotFound, "gl.journal.not_found", "there is no journal with this id").With("journal_id", journalID)
+	}
+	return j.Journal.Lines, nil
+}
+
 func reversalText(number string) string { return "Reversal of " + number }
 
 func checkReversible(original *domain.JournalState, r Reversal) error {

@@ -1,0 +1,162 @@
+package ap
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/modules/ap/contract"
+	"github.com/erpbackbone/backbone/modules/ap/domain"
+	gl "github.com/erpbackbone/backbone/modules/gl/contract"
+)
+
+// checker checks bodies of documents of a vendor: what is wrong in itself is refused, what a
+// person has to look at is a finding.
+type checker struct {
+	kind     contract.Kind
+	state    module.State
+	settings *domain.Settings
+	vendor   *domain.Vendor
+	ledger   *gl.Ledger
+	books    gl.Settings
+}
+
+func newChecker(ctx context.Context, s module.State, k contract.Kind, vendorID string) (*checker, error) {
+	c := &checker{kind: k, state: s, ledger: gl.NewLedger(s)}
+	var err error
+	if c.settings, err = loadSettings(ctx, s); err != nil {
+		return nil, err
+	}
+	if c.vendor, err = loadVendor(ctx, s, vendorID); err != nil {
+		return nil, err
+	}
+	c.books, err = c.ledger.Settings(ctx)
+	return c, err
+}
+
+// checkedBody is a body that may be stored, with what was found about it.
+type checkedBody struct {
+	kind       contract.Kind
+	body       contract.Document // with defaults and coding
+	dimensions map[string]string // of the document as a whole
+	period     gl.Period
+	matchTags  []string
+	findings   []domain.Finding
+	warnings   []contract.Warning
+	coding     event.RuleEvaluation
+}
+
+// check fills in defaults and coding of a body, refuses what is wrong in itself and finds what
+// holds the document.
+func (c *checker) check(ctx context.Context, d *contract.Document, date event.Date) (*checkedBody, error) {
+	applyDefaults(d, c.vendor, c.settings)
+	if err := domain.CheckDocument(c.kind, d); err != nil {
+		return nil, err
+	}
+	currency, err := money.LookupCurrency(d.Currency, d.InvoiceDate.Time())
+	if err != nil {
+		return nil, err
+	}
+	if err := checkWithholding(d, c.settings); err != nil {
+		return nil, err
+	}
+	period, err := c.ledger.CheckPeriod(ctx, contract.ModuleName, date)
+	if err != nil {
+		return nil, err
+	}
+	coded, err := codeLines(ctx, c.ledger, c.settings, c.vendor, c.books, d)
+	if err != nil {
+		return nil, err
+	}
+	dimensions, err := headDimensions(c.kind, d, c.vendor, c.books)
+	if err != nil {
+		return nil, err
+	}
+	invalid, err := codingFindings(ctx, c.ledger, d, dimensions, date)
+	if err != nil {
+		return nil, err
+	}
+	tags, found, err := findPossibleDuplicates(ctx, c.state, c.kind, d, currency, c.settings.DuplicateWindowDays)
+	if err != nil {
+		return nil, err
+	}
+	findings := slices.Concat(found, coded.findings, invalid)
+	findings = append(findings, domain.TaxFindings(d, currency, c.settings.TaxTolerance, func(group string) (bool, bool) {
+		g, configured := c.books.TaxGroups[group]
+		return g.ReverseCharge, configured
+	})...)
+	findings = append(findings, domain.WithholdingFindings(d, currency, c.settings)...)
+	findings = append(findings, domain.PayeeFindings(d)...)
+	return &checkedBody{
+		kind: c.kind, body: *d, dimensions: dimensions, period: period, matchTags: tags,
+		findings: findings, warnings: coded.warnings, coding: coded.rule,
+	}, nil
+}
+
+func (b *checkedBody) rules() []event.RuleEvaluation {
+	return []event.RuleEvaluation{b.coding, findingRule(b.findings)}
+}
+
+// bodyEvent drafts the event that has the body. Only this event carries the period's tags: a
+// finding has no financial effect.
+func (b *checkedBody) bodyEvent(action string, data any, date event.Date) event.Draft {
+	e := draft(b.kind, &domain.Document{Kind: b.kind, Data: b.body}, action, data, date, b.period.Tags)
+	e.Dimensions = b.dimensions
+	e.Tags = append(e.Tags, b.matchTags...)
+	return e
+}
+
+// outcome drafts what the check says, caused by the first event of the plan: a hold for each
+// finding that has none, a release for each hold whose finding is gone, and, if nothing was
+// found, that the document is valid. It leaves holds alone that a person placed.
+func (b *checkedBody) outcome(holds []domain.Hold, date event.Date) []event.Draft {
+	doc := &domain.Document{Kind: b.kind, Data: b.body}
+	ref := contract.RefTo(b.kind, b.body.ID())
+	add := func(out []event.Draft, action string, data any) []event.Draft {
+		e := draft(b.kind, doc, action, data, date, nil)
+		e.CausedByIndex = 1
+		return append(out, e)
+	}
+	var out []event.Draft
+	kept := make([]bool, len(b.findings))
+	for _, h := range holds {
+		if h.Released || contract.PlacedByPerson(h.Kind) {
+			continue
+		}
+		if i := slices.IndexFunc(b.findings, func(f domain.Finding) bool { return f.SameAs(h) }); i >= 0 {
+			kept[i] = true
+			continue
+		}
+		out = add(out, contract.HoldReleased, contract.HoldReleasedData{DocumentRef: ref, HoldID: h.ID, Kind: h.Kind, Reason: "the finding is gone"})
+	}
+	next := len(holds) + 1
+	for i, f := range b.findings {
+		if kept[i] {
+			continue
+		}
+		out = add(out, contract.Held, contract.DocumentHeld{
+			DocumentRef: ref, HoldID: holdID(b.body.ID(), next), Kind: f.Kind, Reason: f.Reason, Blocks: f.Blocks, Finding: f.Detail,
+		})
+		next++
+	}
+	if len(b.findings) == 0 {
+		out = add(out, contract.Validated, contract.DocumentValidated{DocumentRef: ref, Match: "off", Warnings: b.warnings})
+	}
+	return out
+}
+
+// holdID is the id of a document's n-th hold. It begins with the document's id, so that
+// findHold can load the document from the hold's id alone.
+func holdID(documentID string, n int) string { return fmt.Sprintf("%s-H%d", documentID, n) }
+
+func findingRule(findings []domain.Finding) event.RuleEvaluation {
+	r := event.RuleEvaluation{RuleID: "ap.submit.findings", RuleName: "Findings that hold a document", Result: event.RuleConditionFalse}
+	for _, f := range findings {
+		r.Result = event.RuleFired
+		r.ActionsTaken = append(r.ActionsTaken, "hold:"+f.Kind)
+	}
+	return r
+}

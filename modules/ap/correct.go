@@ -1,0 +1,102 @@
+package ap
+
+import (
+	"context"
+	"slices"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/modules/ap/contract"
+	"github.com/erpbackbone/backbone/modules/ap/domain"
+)
+
+// planCorrect plans a new body for a document that is not approved. An approval of the earlier
+// body no longer counts.
+func planCorrect(k contract.Kind) func(context.Context, module.Input, module.State) (module.Plan, error) {
+	return planNewBody(k, contract.Corrected, domain.UndecidedStates()...)
+}
+
+// planReinstate plans to book a rejected or voided document after all. It stays on its stream and
+// keeps its number, and is checked and approved like a new one.
+func planReinstate(k contract.Kind) func(context.Context, module.Input, module.State) (module.Plan, error) {
+	return planNewBody(k, contract.Reinstated, domain.StateRejected, domain.StateVoided)
+}
+
+func planNewBody(k contract.Kind, action string, allowed ...domain.State) func(context.Context, module.Input, module.State) (module.Plan, error) {
+	return module.PlanOf(func(ctx context.Context, in module.Input, s module.State, p contract.Correction) (plan module.Plan, err error) {
+		doc, err := loadDocument(ctx, s, k, p.ID())
+		if err != nil {
+			return module.Plan{}, err
+		}
+		if err := doc.RequireState(allowed...); err != nil {
+			return module.Plan{}, err
+		}
+		body := p.Document
+		body.VendorID, body.InvoiceNumber = doc.Data.VendorID, doc.Data.InvoiceNumber
+		if body.SourceDocument == nil {
+			body.SourceDocument = doc.Data.SourceDocument // the paper stays the same
+		}
+		checker, err := newChecker(ctx, s, k, body.VendorID)
+		if err != nil {
+			return module.Plan{}, err
+		}
+		if kept := keptSubmission(in.Payload, &body, checker.vendor); kept != nil {
+			defer func() { plan.Kept = kept }()
+		}
+		date, err := postingDate(in, p.PostingDate, body.InvoiceDate)
+		if err != nil {
+			return module.Plan{}, err
+		}
+		checked, err := checker.check(ctx, &body, date)
+		if err != nil {
+			return module.Plan{}, err
+		}
+		changed := checked.bodyEvent(action, contract.DocumentCorrected{Document: body, Reason: p.Reason}, date)
+		changed.CausedBy = doc.SubmittedID
+		holds := doc.Holds
+		if action == contract.Reinstated { // which ends all earlier holds
+			holds = slices.Clone(holds)
+			for i := range holds {
+				holds[i].Released = true
+			}
+		}
+		return module.Plan{
+			Events: append([]event.Draft{changed}, checked.outcome(holds, date)...),
+			Rules:  checked.rules(), Facts: factsOf(in), CorrelationID: doc.CorrelationID,
+		}, nil
+	})
+}
+
+// planValidate plans to check a document again, after settings, accounts or tax groups changed.
+// A finding whose hold a person has released is not held again.
+func planValidate(k contract.Kind) func(context.Context, module.Input, module.State) (module.Plan, error) {
+	return module.PlanOf(func(ctx context.Context, in module.Input, s module.State, p contract.DocumentRef) (module.Plan, error) {
+		doc, err := loadDocument(ctx, s, k, p.ID())
+		if err != nil {
+			return module.Plan{}, err
+		}
+		if err := doc.RequireState(domain.UndecidedStates()...); err != nil {
+			return module.Plan{}, err
+		}
+		checker, err := newChecker(ctx, s, k, doc.Data.VendorID)
+		if err != nil {
+			return module.Plan{}, err
+		}
+		body := doc.Data
+		checked, err := checker.check(ctx, &body, doc.PostingDate)
+		if err != nil {
+			return module.Plan{}, err
+		}
+		checked.findings = slices.DeleteFunc(checked.findings, func(f domain.Finding) bool {
+			return slices.ContainsFunc(doc.Holds, func(h domain.Hold) bool { return h.Released && f.SameAs(h) })
+		})
+		events := checked.outcome(doc.Holds, in.Date())
+		if len(events) == 0 {
+			return module.Plan{}, onHoldFault(k, doc.OpenHolds(false))
+		}
+		for i := range events {
+			events[i].CausedBy, events[i].CausedByIndex = doc.SubmittedID, 0
+		}
+		return module.Plan{Events: events, Rules: checked.rules(), Facts: factsOf(in), CorrelationID: doc.CorrelationID}, nil
+	})
+}
