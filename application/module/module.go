@@ -114,6 +114,13 @@ type State interface {
 	// That no further event matches them becomes an append condition. It never uses cached
 	// states.
 	Decide(ctx context.Context, projectors ...Projector) error
+	// Report reads all rows of a read model as of the newest committed event, for plans that
+	// would fold too many events otherwise. It waits until the read model includes that event;
+	// fault CodeNotCaughtUp (Timeout) if it does not in time. That no further event matches
+	// r.Items becomes an append condition. Personal values stay sealed. It is never answered
+	// from a cache, so prefer Stream for what is in a stream. Further faults: report.not_found,
+	// report.parameter_*, report.too_many_rows beyond MaxReportRows, read.rebuilding.
+	Report(ctx context.Context, r ReportRead) (rows []any, err error)
 	// Waiting counts intents of the types that wait for approval with an effective
 	// date in the range, for closing periods.
 	Waiting(ctx context.Context, types []string, from, to event.Date) (int, error)

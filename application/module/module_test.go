@@ -303,7 +303,38 @@ func (state) Tagged(context.Context, ...string) ([]event.Recorded, error) { retu
 
 func (state) Decide(context.Context, ...module.Projector) error { return nil }
 
+func (s state) Report(context.Context, module.ReportRead) ([]any, error) {
+	rows, ok := s.value.([]any)
+	if !ok {
+		return nil, errors.New("broken")
+	}
+	return rows, nil
+}
+
 func (state) Waiting(context.Context, []string, event.Date, event.Date) (int, error) { return 0, nil }
+
+func TestReportRows(t *testing.T) {
+	t.Parallel()
+	type row struct {
+		Account string `json:"account"`
+		Balance string `json:"balance"`
+	}
+	read := func(value any) ([]row, error) {
+		return module.ReportRows[row](t.Context(), state{value}, module.ReportRead{Path: "gl/balances"})
+	}
+	rows, err := read([]any{map[string]any{"account": "6100", "balance": "2.50", "name": "Supplies"}, row{Account: "6200"}})
+	require.NoError(t, err)
+	require.Equal(t, []row{{"6100", "2.50"}, {"6200", ""}}, rows)
+	rows, err = read([]any(nil))
+	require.NoError(t, err)
+	require.Empty(t, rows)
+	_, err = read(nil)
+	require.ErrorContains(t, err, "broken")
+	_, err = read([]any{map[string]any{"account": 7}})
+	require.ErrorContains(t, err, "gl/balances")
+	_, err = read([]any{make(chan int)})
+	require.ErrorContains(t, err, "gl/balances")
+}
 
 func TestLoad(t *testing.T) {
 	t.Parallel()

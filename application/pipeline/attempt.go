@@ -493,13 +493,13 @@ func (a *attempt) writeOnce(ctx context.Context, row intent.Intent, w outcomeWri
 // the refusal in a new row and adds that row's id to cause; a row that cannot be written is
 // logged, and cause has no id. That also happens after append.outcome_unknown if the append
 // was committed: the row exists. Nothing is stored when there was no decision (unavailable,
-// cancelled), in a dry run, and for a decision, whose intent stays parked.
+// a read model that has not caught up, cancelled), in a dry run, and for a decision, whose intent stays parked.
 func (a *attempt) refuse(ctx context.Context, status intent.Status, cause error) (Outcome, error) {
 	f, ok := fault.As(cause)
 	if errors.Is(cause, context.Canceled) || errors.Is(cause, context.DeadlineExceeded) {
 		return Outcome{}, cause
 	}
-	if fault.CodeOf(cause) == codeIdempotencyMismatch || fault.CodeOf(cause) == concurrency.CodeIntentChanged || fault.KindOf(cause) == fault.Unavailable {
+	if fault.CodeOf(cause) == codeIdempotencyMismatch || fault.CodeOf(cause) == concurrency.CodeIntentChanged || fault.CodeOf(cause) == module.CodeNotCaughtUp || fault.KindOf(cause) == fault.Unavailable {
 		return Outcome{}, cause // no decision was made, so there is nothing to store
 	}
 	if a.idempotency != nil {

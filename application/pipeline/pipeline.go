@@ -39,6 +39,12 @@ type Log interface {
 	ports.MatchReader
 }
 
+// Reports reads read models for planners: query.Reports.
+type Reports interface {
+	// ReadForPlan reads all rows as of the newest committed event, whose sequence is known.
+	ReadForPlan(ctx context.Context, le ports.LegalEntity, r module.ReportRead) (rows []any, known event.Sequence, err error)
+}
+
 // Config is what a Service needs.
 type Config struct {
 	Catalog     Catalog
@@ -49,6 +55,7 @@ type Config struct {
 	Events      Log
 	Intents     ports.IntentReader
 	Idempotency ports.IdempotencyReader
+	Reports     Reports // nil: a plan that reads a read model fails
 	Clock       ports.Clock
 	IDs         ports.IDSource
 	Retries     []time.Duration // pauses before planning again after a conflict; their number is that of the retries
@@ -107,7 +114,7 @@ func New(c Config) (*Service, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	states := NewStateCache(c.Events, c.Intents, c.Catalog, c.CachedStreams)
-	states.snapshots = newSnapshotStore(c)
+	states.snapshots, states.reports = newSnapshotStore(c), c.Reports
 	return &Service{
 		Config: c, states: states,
 		schemas: map[string]ports.Schema{}, maySubmit: map[string]bool{},
@@ -160,7 +167,8 @@ type Outcome struct {
 // A fault with an intent id is recorded in that intent's row. A fault without one is not:
 // intent.type_unknown, request.cause_unknown, idempotency.in_progress, intent.idempotency_mismatch,
 // append.identifier_invalid and pii.in_identifier (of a correlation id or source that the row
-// would hold), every fault of kind Unavailable, and a refusal whose row could not be written.
+// would hold), every fault of kind Unavailable, read.not_caught_up, and a refusal whose row could
+// not be written.
 // After append.outcome_unknown the intent may have been executed; only a request with an
 // idempotency key can be sent again to find out.
 //

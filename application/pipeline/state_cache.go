@@ -21,6 +21,7 @@ type StateCache struct {
 	reader    Log
 	intents   ports.IntentReader
 	folds     Folds
+	reports   Reports // nil: planners read no read models
 	limit     int
 	snapshots *snapshotStore // nil: states are always folded from the first event
 
@@ -162,8 +163,7 @@ func (s *StateCache) markAppended(le ports.LegalEntity, events []ports.AppendedE
 // condition that the planner relied on, which become the expectations of the append.
 type planView struct {
 	states     *StateCache
-	tenantID   string
-	partition  event.PartitionID
+	entity     ports.LegalEntity
 	useCache   bool // cached states and untested assumptions are good enough, see Tagged
 	usedCache  bool // and one of them was used, so a refusal may be wrong
 	seen       map[event.StreamID]event.Version
@@ -172,14 +172,14 @@ type planView struct {
 }
 
 func (s *StateCache) newView(le ports.LegalEntity, useCache bool) *planView {
-	return &planView{states: s, tenantID: le.TenantID, partition: le.Partition, useCache: useCache, seen: map[event.StreamID]event.Version{}}
+	return &planView{states: s, entity: le, useCache: useCache, seen: map[event.StreamID]event.Version{}}
 }
 
 // Stream implements module.State.
 func (v *planView) Stream(ctx context.Context, id event.StreamID) (any, event.Version, error) {
 	// One planning sees one version of a stream, so a second read does not refresh it.
 	_, alreadyRead := v.seen[id]
-	f, fromCache, err := v.states.load(ctx, stateKey{v.tenantID, v.partition, id}, v.useCache || alreadyRead)
+	f, fromCache, err := v.states.load(ctx, stateKey{v.entity.TenantID, v.entity.Partition, id}, v.useCache || alreadyRead)
 	if err != nil {
 		return nil, 0, err
 	}
@@ -201,7 +201,7 @@ func (v *planView) Tagged(ctx context.Context, tags ...string) ([]event.Recorded
 			v.usedCache = true
 		} else {
 			events, err := v.states.reader.Events(ctx, ports.EventQuery{
-				Partition: v.partition, Key: event.TagKey(tag), Limit: module.TaggedLimit, WithoutData: true,
+				Partition: v.entity.Partition, Key: event.TagKey(tag), Limit: module.TaggedLimit, WithoutData: true,
 			})
 			if err != nil {
 				return nil, err
@@ -218,11 +218,27 @@ func (v *planView) Tagged(ctx context.Context, tags ...string) ([]event.Recorded
 
 // Decide implements module.State.
 func (v *planView) Decide(ctx context.Context, projectors ...module.Projector) error {
-	condition, err := module.Decide(ctx, v.states.reader, v.partition, projectors...)
+	condition, err := module.Decide(ctx, v.states.reader, v.entity.Partition, projectors...)
 	if err == nil {
 		v.conditions = append(v.conditions, condition)
 	}
 	return err
+}
+
+// Report implements module.State.
+func (v *planView) Report(ctx context.Context, r module.ReportRead) ([]any, error) {
+	switch {
+	case v.states.reports == nil:
+		return nil, fmt.Errorf("a planner reads read model %s, and this pipeline has no read models; give it pipeline.Config.Reports", r.Path)
+	case len(r.Items) == 0:
+		return nil, fmt.Errorf("a planner reads read model %s without items; name the events that its rows are computed from", r.Path)
+	}
+	rows, known, err := v.states.reports.ReadForPlan(ctx, v.entity, r)
+	if err != nil {
+		return nil, err
+	}
+	v.conditions = append(v.conditions, concurrency.AppendCondition{Items: r.Items, After: known})
+	return rows, nil
 }
 
 // maxWaitingIntents bounds how many waiting intents Waiting reads. With more of them in the
@@ -232,7 +248,7 @@ const maxWaitingIntents = 1000
 // Waiting implements module.State. The count becomes no expectation: parking an intent
 // writes no event that an append could be tested against.
 func (v *planView) Waiting(ctx context.Context, types []string, from, to event.Date) (int, error) {
-	waiting, err := v.states.intents.WaitingIntents(ctx, v.partition, maxWaitingIntents)
+	waiting, err := v.states.intents.WaitingIntents(ctx, v.entity.Partition, maxWaitingIntents)
 	if err != nil {
 		return 0, err
 	}

@@ -101,6 +101,37 @@ func rebuildingFault() error {
 		WithRetryAfter(time.Second)
 }
 
+// planPage is how many rows of a page a planner reads at once.
+const planPage = 1000
+
+// ReadForPlan reads all rows of a read model for a planner, as of the newest committed event,
+// and returns that event's sequence. It waits like Query with known_at. Faults: those of Query
+// for a named known_at; report.too_many_rows (FailedPrecondition) beyond module.MaxReportRows.
+func (r *Reports) ReadForPlan(ctx context.Context, le ports.LegalEntity, read module.ReportRead) (rows []any, known event.Sequence, err error) {
+	head, err := r.query.events.Head(ctx, le.Partition)
+	if err != nil {
+		return nil, 0, err
+	}
+	q := ReportQuery{Path: read.Path, Entity: le, KnownAt: formatSequence(head.Sequence), Params: read.Params, Limit: planPage}
+	if read.AsOf != 0 {
+		q.AsOf = read.AsOf.String()
+	}
+	for {
+		page, err := r.Query(ctx, q)
+		if err != nil {
+			return nil, 0, err
+		}
+		if rows = append(rows, page.Rows...); len(rows) > module.MaxReportRows {
+			return nil, 0, fault.New(fault.FailedPrecondition, "report.too_many_rows",
+				"this step reads more than %d rows of read model %s; divide it, for example by period or selection", module.MaxReportRows, read.Path)
+		}
+		if !page.HasMore {
+			return rows, head.Sequence, nil
+		}
+		q.Cursor = page.NextCursor
+	}
+}
+
 // queryOnce queries the source. All pages of a report read one version of the projection,
 // so a switch between pages does not mix two. isConsistent is false if the rows were
 // dropped, reset or replaced during the query: the checkpoint is then lower than before, or
@@ -204,7 +235,7 @@ func (r *Reports) resolveKnownAt(ctx context.Context, model module.ReadModel, ve
 		}
 	}
 	reached, generation, err := r.waitUntilReached(ctx, model.Projection, version, q.Entity.Partition, need)
-	if err != nil && (!bestEffort || fault.CodeOf(err) != codeNotCaughtUp) {
+	if err != nil && (!bestEffort || fault.CodeOf(err) != module.CodeNotCaughtUp) {
 		return k, err
 	}
 	if k.text == "" {
@@ -213,8 +244,6 @@ func (r *Reports) resolveKnownAt(ctx context.Context, model module.ReadModel, ve
 	k.generation = generation
 	return k, nil
 }
-
-const codeNotCaughtUp = "read.not_caught_up"
 
 // WaitUntilSettled waits until no event can be recorded at or before known_at any more; such
 // an event would change the answer. Fault report.known_at_in_future if that takes longer
@@ -248,7 +277,7 @@ func (r *Reports) waitUntilReached(ctx context.Context, projection string, versi
 		}
 		left := time.Until(deadline)
 		if left <= 0 {
-			return reached, generation, fault.New(fault.Timeout, codeNotCaughtUp, "the read model has reached sequence %d; ask again in a moment", reached).
+			return reached, generation, fault.New(fault.Timeout, module.CodeNotCaughtUp, "the read model has reached sequence %d; ask again in a moment", reached).
 				WithNumbers(strconv.FormatUint(uint64(need), 10), strconv.FormatUint(uint64(reached), 10)).WithRetryAfter(time.Second)
 		}
 		if err := ports.Sleep(ctx, min(pause, left)); err != nil {

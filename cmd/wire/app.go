@@ -233,7 +233,8 @@ func cachedQueries(c *module.Catalog) []string {
 
 // compose builds the services in the order of their dependencies: the vault before the append
 // path that seals with it, the head watcher before the subscriptions and projections that wait
-// for it, and the projections before the erasures that recompute their rows.
+// for it, the projections before the erasures that recompute their rows, and the reports before
+// the pipeline whose planners read them.
 func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource, o Options) error {
 	schemas := jsonschema.New()
 	var err error
@@ -284,20 +285,6 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		authenticator := snapshots.NewAuthenticator(a.vault, a.logger, a.metrics)
 		entitySnapshots, streamSnapshots = snapshots.NewEntities(a.Store.Snapshots, authenticator), snapshots.NewStreams(a.Store.Snapshots, authenticator)
 	}
-	a.Pipeline, err = pipeline.New(pipeline.Config{
-		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store.Appender, Events: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Intents: a.Store.Intents,
-		Idempotency: a.Store.Intents, Clock: clock, IDs: ids, Retries: c.Intake.Retries, Logger: a.logger,
-		Limits: pipeline.Limits{KeyTTL: c.Idempotency.TTL, CachedStreams: c.Intake.CachedStreams, SnapshotEvery: c.Query.SnapshotEvery},
-		Sealer: a.vault, Opener: a.vault, Fingerprints: a.vault,
-		Snapshots: streamSnapshots, Background: a.background, ReadingID: a.Registry.ReadingID, Cursors: cursors,
-	})
-	if err != nil {
-		return err
-	}
-	a.expiry = pipeline.NewExpiry(pipeline.ExpiryConfig{
-		Service: a.Pipeline, Entities: a.Store.Directory, Leases: a.Store.Leases, Node: c.Node.ID, Limit: c.Intake.WaitingLimit, Interval: expiryInterval,
-		Clock: clock, Logger: a.logger,
-	})
 	handlers, sources := map[string]ports.ProjectionHandler{}, map[string]ports.ReadModelSource{}
 	for _, m := range o.Modules {
 		maps.Copy(handlers, m.Projections)
@@ -338,6 +325,20 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	if err != nil {
 		return err
 	}
+	a.Pipeline, err = pipeline.New(pipeline.Config{
+		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store.Appender, Events: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Intents: a.Store.Intents,
+		Idempotency: a.Store.Intents, Reports: a.Reports, Clock: clock, IDs: ids, Retries: c.Intake.Retries, Logger: a.logger,
+		Limits: pipeline.Limits{KeyTTL: c.Idempotency.TTL, CachedStreams: c.Intake.CachedStreams, SnapshotEvery: c.Query.SnapshotEvery},
+		Sealer: a.vault, Opener: a.vault, Fingerprints: a.vault,
+		Snapshots: streamSnapshots, Background: a.background, ReadingID: a.Registry.ReadingID, Cursors: cursors,
+	})
+	if err != nil {
+		return err
+	}
+	a.expiry = pipeline.NewExpiry(pipeline.ExpiryConfig{
+		Service: a.Pipeline, Entities: a.Store.Directory, Leases: a.Store.Leases, Node: c.Node.ID, Limit: c.Intake.WaitingLimit, Interval: expiryInterval,
+		Clock: clock, Logger: a.logger,
+	})
 	a.entities, err = entities.New(entities.Config{
 		Log: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Snapshots: entitySnapshots, Positions: positions{a.Query, a.Reports}, Folds: a.Catalog, Background: a.background, Clock: clock,
 		Logger: a.logger, Observer: a.metrics, ReadingID: a.Registry.ReadingID, Limits: entities.Limits{SnapshotEvery: c.Query.SnapshotEvery, FoldTimeout: c.Query.FoldBudget},
