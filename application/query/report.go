@@ -102,7 +102,7 @@ func rebuildingFault() error {
 }
 
 // planPage is how many rows of a page a planner reads at once.
-const planPage = 1000
+const planPage = 10_000
 
 // ReadForPlan reads all rows of a read model for a planner, as of the newest committed event,
 // and returns that event's sequence. It waits like Query with known_at. Faults: those of Query

@@ -27,13 +27,14 @@ func TestReadForPlan(t *testing.T) {
 
 	t.Run("all_pages_are_read_as_of_the_newest_event", func(t *testing.T) {
 		t.Parallel()
-		const events = 2100
+		const events, rows = 3, 20_001
 		d := newReportFixture(t, events, time.Minute)
-		rows, known, err := d.ReadForPlan(t.Context(), d.entity, read)
+		d.source.rows = rows
+		found, known, err := d.ReadForPlan(t.Context(), d.entity, read)
 		require.NoError(t, err)
 		require.EqualValues(t, events, known)
-		require.Len(t, rows, events)
-		require.Equal(t, []any{1, events}, []any{rows[0], rows[events-1]})
+		require.Len(t, found, rows)
+		require.Equal(t, []any{1, rows}, []any{found[0], found[rows-1]})
 		require.Len(t, d.source.asked, 3)
 		for _, q := range d.source.asked {
 			require.Equal(t, []any{event.Sequence(events), "2026-03-31", read.Params}, []any{q.Known, q.AsOf.String(), q.Params})
@@ -84,6 +85,6 @@ func TestReadForPlan(t *testing.T) {
 		require.NoError(t, err)
 		_, _, err = reports.ReadForPlan(t.Context(), d.entity, read)
 		require.Equal(t, "report.too_many_rows", code(t, err))
-		require.Equal(t, module.MaxReportRows/1000+1, source.pages)
+		require.Equal(t, module.MaxReportRows/10_000+1, source.pages)
 	})
 }

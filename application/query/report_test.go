@@ -1,6 +1,7 @@
 package query_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -41,6 +42,7 @@ func (p *fakeProgress) Position(context.Context, string, int, event.PartitionID)
 type numbersSource struct {
 	mu    sync.Mutex
 	asked []ports.ReadModelQuery
+	rows  int // replaces the known sequence; 0 does not
 }
 
 func (n *numbersSource) Query(_ context.Context, q ports.ReadModelQuery) (ports.Report, error) {
@@ -55,7 +57,7 @@ func (n *numbersSource) Query(_ context.Context, q ports.ReadModelQuery) (ports.
 		}
 	}
 	r := ports.Report{Header: []ports.ReportField{{Name: "as_of", Value: q.AsOf}, {Name: "known_at", Value: q.KnownAt}}}
-	for i := from; i < int(q.Known); i++ {
+	for i := from; i < cmp.Or(n.rows, int(q.Known)); i++ {
 		if len(r.Rows) == q.Limit {
 			r.HasMore, r.NextCursor = true, strconv.Itoa(i)
 			break

@@ -2,6 +2,7 @@ package gl_test
 
 import (
 	"context"
+	"errors"
 	"encoding/json"
 	"testing"
 	"time"
@@ -28,6 +29,10 @@ func (f folded) Stream(_ context.Context, id event.StreamID) (any, event.Version
 func (f folded) Tagged(context.Context, ...string) ([]event.Recorded, error) { return nil, nil }
 
 func (f folded) Decide(context.Context, ...module.Projector) error { return nil }
+
+func (f folded) Report(context.Context, module.ReportRead) ([]any, error) {
+	return nil, errors.New("the test has no read models")
+}
 
 func (f folded) Waiting(context.Context, []string, event.Date, event.Date) (int, error) {
 	return 0, nil
