@@ -3,6 +3,8 @@ package query
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
 	"sort"
 	"strconv"
 	"strings"
@@ -56,7 +58,8 @@ type ReportQuery struct {
 	Limit       int
 }
 
-// Query queries a read model. With known_at or min_sequence it waits up to maxWait until
+// Query queries a read model, as known at the end of an append's batch: a position inside a
+// batch is moved to its end. With known_at or min_sequence it waits up to maxWait until
 // the read model has reached that sequence, else fault read.not_caught_up (Timeout). With
 // neither it waits for the current head of the log; if that takes longer than maxWait, it
 // returns the rows as they are with the sequence that they include. Further faults:
@@ -85,6 +88,7 @@ func (r *Reports) Query(ctx context.Context, q ReportQuery) (ports.Report, error
 		}
 	}
 	report.RowsName, report.Flat = model.RowsName, model.Flat
+	report.Header = completeHeader(report.Header, q, at)
 	if report.HasMore {
 		report.NextCursor = r.query.cursors.SealText(q.Entity.TenantID, []byte(q.Path), at.encode(report.NextCursor))
 	}
@@ -168,7 +172,8 @@ func (r *Reports) resolvePin(ctx context.Context, model module.ReadModel, q Repo
 	if q.Cursor == "" {
 		known, err := r.resolveKnownAt(ctx, model, version, q)
 		return reportPin{
-			Partition: q.Entity.Partition, Known: known.sequence, KnownAt: known.text, AsOf: asOf, Params: encodeParams(q.Params), Version: version, Generation: known.generation,
+			Partition: q.Entity.Partition, Known: known.sequence, KnownAt: known.text, SnappedFrom: known.snappedFrom, AsOf: asOf,
+			Params: encodeParams(q.Params), Version: version, Generation: known.generation,
 		}, err
 	}
 	text, err := r.query.cursors.OpenText(q.Cursor, q.Entity.TenantID, []byte(q.Path))
@@ -197,13 +202,15 @@ func (r *Reports) resolvePin(ctx context.Context, model module.ReadModel, q Repo
 }
 
 type resolvedKnownAt struct {
-	sequence   event.Sequence
-	text       string
-	generation uint64 // of the rows
+	sequence    event.Sequence
+	text        string
+	snappedFrom event.Sequence // the sequence asked for, if it lies inside a batch; else 0
+	generation  uint64         // of the rows
 }
 
-// resolveKnownAt resolves known_at and min_sequence and waits until the read model
-// includes them. With neither it takes the sequence that the read model has reached.
+// resolveKnownAt resolves known_at and min_sequence to the ends of their batches and waits
+// until the read model includes them. With neither it takes the last batch that the read
+// model has read to its end.
 func (r *Reports) resolveKnownAt(ctx context.Context, model module.ReadModel, version int, q ReportQuery) (resolvedKnownAt, error) {
 	var k resolvedKnownAt
 	need := event.Sequence(0)
@@ -215,14 +222,29 @@ func (r *Reports) resolveKnownAt(ctx context.Context, model module.ReadModel, ve
 		if err != nil {
 			return k, err
 		}
-		k, need = resolvedKnownAt{sequence: n, text: text}, n
+		k = resolvedKnownAt{text: text}
+		if k.sequence, err = r.query.batchEnd(ctx, q.Entity.Partition, n); err != nil {
+			return k, err
+		}
+		if k.sequence != n {
+			k.snappedFrom = n
+		}
+		need = k.sequence
 	}
 	if q.MinSequence != "" {
 		n, err := strconv.ParseUint(q.MinSequence, 10, 63)
 		if err != nil {
 			return k, fault.New(fault.Invalid, "report.min_sequence_invalid", "min_sequence is a sequence such as 42").WithField("min_sequence")
 		}
-		need = max(need, event.Sequence(n))
+		end := event.Sequence(n)
+		if head, err := r.query.events.Head(ctx, q.Entity.Partition); err != nil {
+			return k, err
+		} else if end <= head.Sequence {
+			if end, err = r.query.batchEnd(ctx, q.Entity.Partition, end); err != nil {
+				return k, err
+			}
+		}
+		need = max(need, end)
 	}
 	bestEffort := need == 0
 	if k.text == "" {
@@ -239,7 +261,15 @@ func (r *Reports) resolveKnownAt(ctx context.Context, model module.ReadModel, ve
 		return k, err
 	}
 	if k.text == "" {
-		k = resolvedKnownAt{sequence: reached, text: formatSequence(reached)}
+		floor := need
+		if reached < need {
+			floor = 0
+		}
+		whole, err := r.query.wholeBatches(ctx, q.Entity.Partition, reached, floor)
+		if err != nil {
+			return k, err
+		}
+		k = resolvedKnownAt{sequence: whole, text: formatSequence(whole)}
 	}
 	k.generation = generation
 	return k, nil
@@ -336,14 +366,41 @@ func (r *Reports) WaitUntilReached(ctx context.Context, projection string, versi
 
 // reportPin is the position that all pages of one report share.
 type reportPin struct {
-	Partition  event.PartitionID `json:"p"`
-	Known      event.Sequence    `json:"k"`
-	KnownAt    string            `json:"t"`
-	AsOf       event.Date        `json:"a"`
-	Params     string            `json:"q"`
-	Rest       string            `json:"r"`           // the source's own cursor
-	Version    int               `json:"v,omitempty"` // of the projection; 0: the cursor was made before projections had versions
-	Generation uint64            `json:"g,omitempty"` // of the rows of that version
+	Partition   event.PartitionID `json:"p"`
+	Known       event.Sequence    `json:"k"`
+	KnownAt     string            `json:"t"`
+	SnappedFrom event.Sequence    `json:"s,omitempty"`
+	AsOf        event.Date        `json:"a"`
+	Params      string            `json:"q"`
+	Rest        string            `json:"r"`           // the source's own cursor
+	Version     int               `json:"v,omitempty"` // of the projection; 0: the cursor was made before projections had versions
+	Generation  uint64            `json:"g,omitempty"` // of the rows of that version
+}
+
+// completeHeader adds what every report's header has and a source need not write: the
+// sequence that known_at was resolved to, the one that was asked for if it lies inside a
+// batch, and the given parameters.
+func completeHeader(header []ports.ReportField, q ReportQuery, at reportPin) []ports.ReportField {
+	has := func(name string) bool {
+		return slices.ContainsFunc(header, func(f ports.ReportField) bool { return f.Name == name })
+	}
+	add := func(name string, value any) {
+		if !has(name) {
+			header = append(header, ports.ReportField{Name: name, Value: value})
+		}
+	}
+	header = slices.Clone(header)
+	add("legal_entity", q.Entity.Code)
+	add("as_of", at.AsOf.String())
+	add("known_at", at.KnownAt)
+	add("sequence", strconv.FormatUint(uint64(at.Known), 10))
+	if at.SnappedFrom != 0 {
+		add("snapped_from", strconv.FormatUint(uint64(at.SnappedFrom), 10))
+	}
+	for _, name := range slices.Sorted(maps.Keys(q.Params)) {
+		add(name, q.Params[name])
+	}
+	return header
 }
 
 // encode joins the pin and the source's own cursor.
