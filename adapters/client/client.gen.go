@@ -3721,6 +3721,9 @@ type EventTypes = string
 // ExpectedVersionOfStream defines model for ExpectedVersionOfStream.
 type ExpectedVersionOfStream = string
 
+// Format defines model for Format.
+type Format = string
+
 // FromDate defines model for FromDate.
 type FromDate = string
 
@@ -3958,12 +3961,15 @@ type ReadApOpenItemsParams struct {
 	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
 	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
 
-	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now.
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
 	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
 
 	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
 	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
-	Limit       Limit       `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
 	// Cursor `next_cursor` of the page before, unchanged.
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
@@ -3978,12 +3984,15 @@ type ReadApVendorsParams struct {
 	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
 	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
 
-	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now.
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
 	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
 
 	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
 	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
-	Limit       Limit       `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
 	// Cursor `next_cursor` of the page before, unchanged.
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
@@ -4013,7 +4022,7 @@ type GetEntityParams struct {
 	// AsOf Only events that take effect on this day or before; by default all.
 	AsOf EffectiveAsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
 
-	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now.
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
 	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
 
 	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
@@ -4220,12 +4229,15 @@ type ReadGlAccountsAccountLedgerParams struct {
 	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
 	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
 
-	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now.
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
 	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
 
 	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
 	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
-	Limit       Limit       `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
 	// Cursor `next_cursor` of the page before, unchanged.
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
@@ -4238,12 +4250,15 @@ type ReadGlTrialBalanceParams struct {
 	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
 	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
 
-	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now.
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
 	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
 
 	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
 	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
-	Limit       Limit       `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
 	// Cursor `next_cursor` of the page before, unchanged.
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
@@ -4490,7 +4505,7 @@ type ReadStreamParams struct {
 	// AsOf Only events that take effect on this day or before; by default all.
 	AsOf EffectiveAsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
 
-	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now.
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
 	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
 	Count   Count   `form:"count,omitempty" json:"count,omitempty,omitzero"`
 
@@ -4914,6 +4929,7 @@ func (c *Client) ReadApOpenItems(ctx context.Context, params ReadApOpenItemsPara
 	r.setQuery("as_of", params.AsOf)
 	r.setQuery("known_at", params.KnownAt)
 	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
 	r.setQuery("limit", params.Limit)
 	r.setQuery("cursor", params.Cursor)
 	var out ApOpenItemsReport
@@ -4932,6 +4948,7 @@ func (c *Client) ReadApVendors(ctx context.Context, params ReadApVendorsParams, 
 	r.setQuery("as_of", params.AsOf)
 	r.setQuery("known_at", params.KnownAt)
 	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
 	r.setQuery("limit", params.Limit)
 	r.setQuery("cursor", params.Cursor)
 	var out ApVendorsReport
@@ -5316,6 +5333,7 @@ func (c *Client) ReadGlAccountsAccountLedger(ctx context.Context, account string
 	r.setQuery("as_of", params.AsOf)
 	r.setQuery("known_at", params.KnownAt)
 	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
 	r.setQuery("limit", params.Limit)
 	r.setQuery("cursor", params.Cursor)
 	var out GlAccountsAccountLedgerReport
@@ -5333,6 +5351,7 @@ func (c *Client) ReadGlTrialBalance(ctx context.Context, params ReadGlTrialBalan
 	r.setQuery("as_of", params.AsOf)
 	r.setQuery("known_at", params.KnownAt)
 	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
 	r.setQuery("limit", params.Limit)
 	r.setQuery("cursor", params.Cursor)
 	var out GlTrialBalanceReport

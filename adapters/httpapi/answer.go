@@ -35,6 +35,7 @@ type answer struct {
 	body         []byte
 	replayed     bool
 	cacheControl string // Cache-Control; "" keeps the no-store that observe sets
+	nextCursor   string // Next-Cursor, of a page whose body has no place for it; "" is none
 }
 
 // reply encodes a value of the generated models.
@@ -67,6 +68,9 @@ func (a answer) write(w http.ResponseWriter) error {
 	h.Set(echo.HeaderContentLength, strconv.Itoa(len(a.body)))
 	if a.replayed {
 		h.Set("Idempotency-Replayed", "true")
+	}
+	if a.nextCursor != "" {
+		h.Set("Next-Cursor", a.nextCursor)
 	}
 	if a.cacheControl != "" {
 		h.Set(echo.HeaderCacheControl, a.cacheControl)

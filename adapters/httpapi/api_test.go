@@ -332,17 +332,26 @@ func TestReadModels(t *testing.T) {
 	page := h.do(t, testRequest{method: "GET", path: path, token: "auditor"})
 	require.Equal(t, http.StatusOK, page.status, string(page.body))
 	cursor := page.json(t)["next_cursor"].(string)
-	require.Equal(t, `{"header":{"legal_entity":"USMF","as_of":"2026-03-31","known_at":"seq:0","prefix":"P"},`+
+	require.Equal(t, `{"header":{"legal_entity":"USMF","as_of":"2026-03-31","known_at":"seq:0","sequence":"0","prefix":"P"},`+
 		`"rows":[{"length":"1.50","number":"P-1"}],"footer":{"total":"1.50"},"has_more":true,"next_cursor":"`+cursor+`"}`, string(page.body))
 	require.Equal(t, string(page.body), string(h.do(t, testRequest{method: "GET", path: path, token: "auditor"}).body), "the same bytes for ever")
 	rest := h.do(t, testRequest{method: "GET", path: path + "&cursor=" + cursor, token: "auditor"})
 	require.Contains(t, string(rest.body), `"rows":[],"footer":{"total":"1.50"},"has_more":false}`)
 
 	flat := h.do(t, testRequest{method: "GET", path: "/api/note/books/B%2F1/pages?legal_entity=USMF&as_of=2026-03-31", token: "auditor"})
-	require.Equal(t, `{"legal_entity":"USMF","as_of":"2026-03-31","known_at":"seq:0","book":"B/1","pages":[],"total":"1.50"}`, string(flat.body))
+	require.Equal(t, `{"legal_entity":"USMF","as_of":"2026-03-31","known_at":"seq:0","sequence":"0","book":"B/1","pages":[],"total":"1.50"}`, string(flat.body))
+
+	sheet := h.do(t, testRequest{method: "GET", path: path + "&format=csv", token: "auditor"})
+	require.Equal(t, "number,length\r\nP-1,1.50\r\n", string(sheet.body))
+	require.Equal(t, "text/csv; charset=utf-8; header=present", sheet.header.Get("Content-Type"))
+	require.Equal(t, cursor, sheet.header.Get("Next-Cursor"))
+	sheet = h.do(t, testRequest{method: "GET", path: path + "&format=csv&cursor=" + cursor, token: "auditor"})
+	require.Equal(t, "number,length\r\n", string(sheet.body))
+	require.Empty(t, sheet.header.Get("Next-Cursor"))
 
 	for query, code := range map[string]string{
 		"":                                    "request.parameter_missing",
+		"legal_entity=USMF&format=xml":        "request.parameter_invalid",
 		"legal_entity=USMF&x=1":               "report.parameter_unknown",
 		"legal_entity=USMF&prefix=a&prefix=b": "request.parameter_repeated",
 		"legal_entity=USMF&limit=1001":        "request.parameter_invalid",

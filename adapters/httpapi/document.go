@@ -153,7 +153,7 @@ func describeReadModel(m readModel) object {
 			"name": p.Name, "in": in, "required": p.Required || p.InPath, "description": p.Description, "schema": valueSchema(string(p.Type)),
 		})
 	}
-	for _, name := range []string{"InLegalEntity", "AsOf", "KnownAt", "MinSequence", "Limit", "Cursor"} {
+	for _, name := range []string{"InLegalEntity", "AsOf", "KnownAt", "MinSequence", "Format", "Limit", "Cursor"} {
 		parameters = append(parameters, ref("parameters", name))
 	}
 	return object{
@@ -162,7 +162,10 @@ func describeReadModel(m readModel) object {
 		"responses": object{
 			"200": object{
 				"description": "The report.",
-				"content":     object{"application/json": object{"schema": ref("schemas", m.name()+"Report")}},
+				"content": object{
+					"application/json": object{"schema": ref("schemas", m.name()+"Report")},
+					"text/csv":         object{"schema": object{"type": "string"}},
+				},
 			},
 			"default": ref("responses", "ProblemAnswer"),
 		},

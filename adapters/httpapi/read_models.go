@@ -74,7 +74,7 @@ func declaredReadModels(catalog Catalog) ([]readModel, error) {
 // commonParameters are those that every read model has, with their names under
 // components/parameters of the document.
 var commonParameters = map[string]string{
-	"legal_entity": "InLegalEntity", "as_of": "AsOf", "known_at": "KnownAt", "min_sequence": "MinSequence", "limit": "Limit", "cursor": "Cursor",
+	"legal_entity": "InLegalEntity", "as_of": "AsOf", "known_at": "KnownAt", "min_sequence": "MinSequence", "format": "Format", "limit": "Limit", "cursor": "Cursor",
 }
 
 const actionReadModels = "readmodels.read"
@@ -111,6 +111,10 @@ func readModelHandler(m readModel) handler {
 		if q.Limit = r.pageLimit("limit"); r.err != nil {
 			return nil, r.err
 		}
+		format := cmp.Or(r.query("format"), "json")
+		if format != "json" && format != "csv" {
+			return nil, invalidParameter("format", "json or csv")
+		}
 		q.AsOf, q.KnownAt, q.MinSequence, q.Cursor = r.query("as_of"), r.query("known_at"), r.query("min_sequence"), r.query("cursor")
 		report, err := s.config.Reports.Query(ctx, q)
 		if err != nil {
@@ -120,8 +124,15 @@ func readModelHandler(m readModel) handler {
 		if err != nil {
 			return nil, err
 		}
-		body, err = s.openSealedValues(ctx, q.Entity.Partition, body)
-		return answer{status: http.StatusOK, body: body}, err
+		if body, err = s.openSealedValues(ctx, q.Entity.Partition, body); err != nil {
+			return nil, err
+		}
+		out := answer{status: http.StatusOK, body: body}
+		if format == "csv" {
+			out.contentType, out.nextCursor = mimeCSV, report.NextCursor
+			out.body, err = reportCSV(m.ReadModel, body)
+		}
+		return out, err
 	}
 }
 

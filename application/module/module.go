@@ -22,6 +22,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/domain/money"
 	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/domain/tabular"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -268,6 +269,9 @@ type Column struct {
 	Name        string
 	Type        string // "string", "date", "time", "amount", "integer", "bool", "object"
 	Description string // with the unit
+	// Detail keeps the column out of the table that a command shows on a terminal. JSON and
+	// CSV have all columns.
+	Detail bool
 }
 
 // ReadModel is a declared report, served under /api/<module>/<name>.
@@ -279,4 +283,19 @@ type ReadModel struct {
 	Columns     []Column
 	RowsName    string // "" is "rows"
 	Flat        bool
+	// Command names the command that reads the model, backbone <module> <command>; "": the
+	// model's name. Parameters of the path are its arguments, the others are flags.
+	Command string
+	// Example is a command line without `backbone <module> <command>`, for the command's
+	// help; "": none.
+	Example string
+}
+
+// Table returns the columns for a CSV file.
+func (m ReadModel) Table() []tabular.Column {
+	out := make([]tabular.Column, len(m.Columns))
+	for i, c := range m.Columns {
+		out[i] = tabular.Column{Name: c.Name, Type: c.Type}
+	}
+	return out
 }

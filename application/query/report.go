@@ -380,25 +380,26 @@ type reportPin struct {
 // completeHeader adds what every report's header has and a source need not write: the
 // sequence that known_at was resolved to, the one that was asked for if it lies inside a
 // batch, and the given parameters.
-func completeHeader(header []ports.ReportField, q ReportQuery, at reportPin) []ports.ReportField {
-	has := func(name string) bool {
-		return slices.ContainsFunc(header, func(f ports.ReportField) bool { return f.Name == name })
+func completeHeader(written []ports.ReportField, q ReportQuery, at reportPin) []ports.ReportField {
+	common := []ports.ReportField{
+		{Name: "legal_entity", Value: q.Entity.Code}, {Name: "as_of", Value: at.AsOf.String()}, {Name: "known_at", Value: at.KnownAt},
+		{Name: "sequence", Value: strconv.FormatUint(uint64(at.Known), 10)},
 	}
-	add := func(name string, value any) {
-		if !has(name) {
-			header = append(header, ports.ReportField{Name: name, Value: value})
-		}
-	}
-	header = slices.Clone(header)
-	add("legal_entity", q.Entity.Code)
-	add("as_of", at.AsOf.String())
-	add("known_at", at.KnownAt)
-	add("sequence", strconv.FormatUint(uint64(at.Known), 10))
 	if at.SnappedFrom != 0 {
-		add("snapped_from", strconv.FormatUint(uint64(at.SnappedFrom), 10))
+		common = append(common, ports.ReportField{Name: "snapped_from", Value: strconv.FormatUint(uint64(at.SnappedFrom), 10)})
 	}
 	for _, name := range slices.Sorted(maps.Keys(q.Params)) {
-		add(name, q.Params[name])
+		common = append(common, ports.ReportField{Name: name, Value: q.Params[name]})
+	}
+	header := slices.Clone(written)
+	place := 0 // behind the common field before
+	for _, f := range common {
+		i := slices.IndexFunc(header, func(have ports.ReportField) bool { return have.Name == f.Name })
+		if i < 0 {
+			i = place
+			header = slices.Insert(header, i, f)
+		}
+		place = max(place, i+1)
 	}
 	return header
 }
