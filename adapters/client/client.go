@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
 	"reflect"
@@ -95,11 +96,17 @@ func WithBody(document json.RawMessage) Option { return func(c *Call) { c.Body =
 
 // ReadModel asks a read model that the generated methods do not know, such as one of
 // a module of the caller's own, by its path, "stock/items", and decodes the report
-// into out.
+// into out. A parameter of the path, "stock/items/{item}", is taken from the query.
 func (c *Client) ReadModel(ctx context.Context, path string, query url.Values, out any, options ...Option) error {
+	query = maps.Clone(query)
 	parts := strings.Split(strings.Trim(path, "/"), "/")
-	for i := range parts {
-		parts[i] = url.PathEscape(parts[i])
+	for i, part := range parts {
+		if name, inPath := strings.CutPrefix(part, "{"); inPath {
+			name = strings.TrimSuffix(name, "}")
+			part = query.Get(name)
+			query.Del(name)
+		}
+		parts[i] = url.PathEscape(part)
 	}
 	return c.do(ctx, request{method: http.MethodGet, path: "/api/" + strings.Join(parts, "/"), query: query, repeatable: true}, out, options)
 }

@@ -219,6 +219,13 @@ func Build(schemas ports.SchemaCompiler, modules ...Module) (*Catalog, error) {
 	return c, nil
 }
 
+// DeclaredReadModels lists the read models that modules declare, by path, for programs that
+// only read them. Build checks the declarations, DeclaredReadModels does not.
+func DeclaredReadModels(modules ...Module) map[string]ReadModel {
+	c, _ := declare(modules)
+	return c.readModels
+}
+
 // declare collects the modules' declarations and the errors in each of them.
 func declare(modules []Module) (*Catalog, []error) {
 	c := &Catalog{

@@ -150,6 +150,7 @@ func newRoot(modules []plugin.Module) *cobra.Command {
 			root.AddCommand(m.Command())
 		}
 	}
+	addReadModelCommands(root, modules)
 	setArgumentExitCode(root)
 	return root
 }

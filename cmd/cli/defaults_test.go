@@ -147,7 +147,7 @@ func exampleOf(t *testing.T, c *cobra.Command) []string {
 		cmd.Flags().Visit(func(f *pflag.Flag) {
 			_, isRequired := f.Annotations[cobra.BashCompOneRequiredFlag]
 			_, isOneOf := f.Annotations["cobra_annotation_one_required"]
-			if f.Name != "server" && (isRequired || isOneOf || f.Name == "legal-entity" && slices.Contains(inOneLegalEntity, strings.Join(path, " "))) {
+			if f.Name != "server" && (isRequired || isOneOf || f.Name == "legal-entity" && (readsModel(c) || slices.Contains(inOneLegalEntity, strings.Join(path, " ")))) {
 				args = append(args, "--"+f.Name+"="+strings.Trim(f.Value.String(), "[]"))
 			}
 		})
@@ -160,6 +160,14 @@ func exampleOf(t *testing.T, c *cobra.Command) []string {
 // inOneLegalEntity are commands that ask no server before a legal entity is named, there or in the environment.
 var inOneLegalEntity = []string{
 	"ap import", "entity", "streams delete", "streams metadata", "streams show", "streams tombstone", "trace",
+}
+
+// readsModel reports whether a command is made from the declaration of a read model.
+func readsModel(c *cobra.Command) bool { return c.Annotations[annotationReadModel] != "" }
+
+// isAllPages reports whether a parameter is the limit of a read model, whose command follows the pages.
+func isAllPages(operation *openapi3.Operation, name string) bool {
+	return name == "limit" && slices.Contains(operation.Tags, "read_models")
 }
 
 // differences are the parameters and members that commands send although the caller gave none, by operation, each
@@ -188,7 +196,7 @@ func checkSent(t *testing.T, command string, sent sentRequest, args []string, re
 	words := strings.FieldsFunc(strings.Join(args, " "), func(r rune) bool { return strings.ContainsRune(" =/:", r) })
 	check := func(name, value string, schema *openapi3.Schema) {
 		isGiven := slices.Contains(words, value) || slices.ContainsFunc(args, func(arg string) bool { return arg == value || strings.HasSuffix(arg, "="+value) })
-		if value == "" || isGiven || schema.Default != nil && fmt.Sprint(schema.Default) == value {
+		if value == "" || isGiven || isAllPages(sent.operation, name) || schema.Default != nil && fmt.Sprint(schema.Default) == value {
 			return
 		}
 		difference := sent.operation.OperationID + " " + name
@@ -247,7 +255,7 @@ func checkHelp(t *testing.T, command string, operation *openapi3.Operation, f *p
 	name := cmp.Or(sameThing[f.Name], strings.ReplaceAll(f.Name, "-", "_"))
 	schema, required := parameterOf(operation, name)
 	switch about := fmt.Sprintf("%s --%s, %s of %s", command, f.Name, name, operation.OperationID); {
-	case schema == nil:
+	case schema == nil || isAllPages(operation, name):
 	case name == "legal_entity" && required:
 		assert.Contains(t, f.Usage, "required", "%s", about)
 	case name == "legal_entity":

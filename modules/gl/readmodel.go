@@ -34,7 +34,7 @@ func registerReadModels(r *module.Registrar) {
 		},
 	})
 	r.ReadModel(module.ReadModel{
-		Name: ReadModelAccountLedger, Projection: ProjectionLedger,
+		Name: ReadModelAccountLedger, Projection: ProjectionLedger, Command: "account", Example: "2000 --from 2026-03-01",
 		Description: "The lines of one account by effective date, with the running balance in functional currency.",
 		Params: []module.Param{
 			{Name: "account", Type: module.ParamString, Required: true, InPath: true, Description: "account code"},
