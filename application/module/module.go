@@ -57,10 +57,13 @@ type EventType struct {
 // a planner must not change the state it gets.
 type Fold struct {
 	StreamType string
-	New        func() any                                           // state of a stream without events
-	Clone      func(state any) any                                  // independent copy, made before Apply changes it
-	Apply      func(state any, e event.Recorded, data []byte) error // data is the payload's "data" member; unknown types are ignored
-	Codec      *Codec                                               // nil: the state is always folded from the first event
+	New        func() any          // state of a stream without events
+	Clone      func(state any) any // independent copy, made before Apply changes it
+	// Apply folds an event and ignores unknown types. Data is the payload's "data" member. A
+	// sealed value in it carries the location where it was sealed, so the state may keep it
+	// unchanged (json.RawMessage) for State.Open.
+	Apply func(state any, e event.Recorded, data []byte) error
+	Codec *Codec // nil: the state is always folded from the first event
 }
 
 // Input is an intent in the pipeline, as a planner sees it.
@@ -125,6 +128,12 @@ type State interface {
 	// Waiting counts intents of the types that wait for approval with an effective
 	// date in the range, for closing periods.
 	Waiting(ctx context.Context, types []string, from, to event.Date) (int, error)
+	// Open returns a document with its sealed values in clear, such as a member of a folded
+	// state. An erased value is shredding.Redacted; what was opened is no expectation, so a
+	// value may be erased between planning and append. Faults: pii.class_undeclared if
+	// IntentType.Opens lacks the class of a value, and those of Opener, which end the planning:
+	// while the key store is unavailable nothing is decided.
+	Open(ctx context.Context, document json.RawMessage) (json.RawMessage, error)
 }
 
 // TaggedLimit bounds what State.Tagged returns per tag.
@@ -179,8 +188,12 @@ type IntentType struct {
 	// obey their type's.
 	PIIFields      []eventtype.PIIField
 	RetentionClass eventtype.RetentionClass
-	Emits          []string // event types it may produce: the module's own, and those of other modules through their contract packages
-	Policy         string   // Rego package: "backbone.rules.ap"; it has the rules submit and decision
+	// Opens lists the classes of personal data in earlier events that Plan and OnDuplicate read
+	// in clear, by State.Open. What they read must not be in facts, rules, or events where it
+	// is not sealed.
+	Opens  []shredding.Class
+	Emits  []string // event types it may produce: the module's own, and those of other modules through their contract packages
+	Policy string   // Rego package: "backbone.rules.ap"; it has the rules submit and decision
 	// Complete fills in members that the schema leaves optional but sealing needs, such as
 	// the id of a new person. It must depend on its arguments only. nil changes nothing.
 	Complete func(intentID event.ID, payload json.RawMessage) json.RawMessage

@@ -311,6 +311,10 @@ func (s state) Report(context.Context, module.ReportRead) ([]any, error) {
 	return rows, nil
 }
 
+func (state) Open(_ context.Context, document json.RawMessage) (json.RawMessage, error) {
+	return document, nil
+}
+
 func (state) Waiting(context.Context, []string, event.Date, event.Date) (int, error) { return 0, nil }
 
 func TestReportRows(t *testing.T) {

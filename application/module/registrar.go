@@ -94,6 +94,11 @@ func (r *Registrar) Intent(t IntentType) {
 	if len(t.Schema) == 0 {
 		r.fail("intent %s has no schema", t.Type)
 	}
+	for _, class := range t.Opens {
+		if !class.Valid() {
+			r.fail("intent %s opens %q, which is no class of personal data", t.Type, class)
+		}
+	}
 	manifest, found := eventtype.Manifest(t.PIIFields)
 	for _, f := range found {
 		r.fail("intent %s: %s at %s: %s", t.Type, f.Code, f.Field, f.Detail)

@@ -37,6 +37,7 @@ type attempt struct {
 	sealed            *sealedPayload
 	personalTexts     []string               // texts of the payload's personal values
 	personalTextsRead bool                   // personalTexts is filled in
+	openedTexts       []string               // texts of personal values that the planner was given, see open
 	recordingRefusal  bool                   // the row is a refusal, which is stored without personal values
 	rules             []event.RuleEvaluation // of the last planning, as far as it came
 }
@@ -190,7 +191,7 @@ func (a *attempt) plannerInput(now time.Time) module.Input {
 }
 
 func (a *attempt) plan(ctx context.Context, useCache bool) (planned, error) {
-	p := planned{view: a.service.states.newView(a.entity, useCache)}
+	p := planned{view: a.newView(useCache)}
 	now := event.Micros(a.service.Clock.Now())
 	started := time.Now()
 	a.rules = nil
@@ -280,8 +281,8 @@ func prependPayloadPointer(err error) error {
 }
 
 // setPlanHash sets the hash that approvals are bound to. The hash is keyed if the intent's
-// type has personal fields, so that values cannot be found by trying candidates. Without
-// personal fields no personal value can be in the plan: folds see sealed values only.
+// type has personal fields or opens personal values, so that values cannot be found by trying
+// candidates. Of other types no personal value can be in the plan: folds see sealed values only.
 func (a *attempt) setPlanHash(ctx context.Context, p *planned) error {
 	if p.hash != "" {
 		return nil
@@ -290,7 +291,7 @@ func (a *attempt) setPlanHash(ctx context.Context, p *planned) error {
 	if err != nil {
 		return err
 	}
-	if len(a.intentType.PIIFields) > 0 {
+	if len(a.intentType.PIIFields) > 0 || len(a.intentType.Opens) > 0 {
 		if digest, err = module.KeyDigest(ctx, a.service.Fingerprints, a.entity.TenantID, digest); err != nil {
 			return err
 		}
@@ -306,9 +307,13 @@ func (a *attempt) parkOrExecute(ctx context.Context, p planned) (Outcome, error)
 		if err := a.setPlanHash(ctx, &p); err != nil {
 			return Outcome{}, err
 		}
+		drafts, err := a.maskOpened(p.plan.Events)
+		if err != nil {
+			return Outcome{}, err
+		}
 		return Outcome{
 			IntentID: a.stored.ID, Status: intent.Planned, CorrelationID: a.stored.CorrelationID, PlanHash: p.hash,
-			Needs: unmetNeeds(p.answer.Needs, a.stored.Approvals), Rules: p.rules, Drafts: p.plan.Events, Events: []ports.AppendedEvent{},
+			Needs: unmetNeeds(p.answer.Needs, a.stored.Approvals), Rules: p.rules, Drafts: drafts, Events: []ports.AppendedEvent{},
 		}, nil
 	}
 	if len(unmetNeeds(p.answer.Needs, a.stored.Approvals)) > 0 {
@@ -464,6 +469,9 @@ func (a *attempt) writeOnce(ctx context.Context, row intent.Intent, w outcomeWri
 	if r.Events, err = a.service.Preparer.Prepare(ctx, w.made); err != nil {
 		return ports.AppendResult{}, err
 	}
+	if err := a.checkEvents(r.Events); err != nil {
+		return ports.AppendResult{}, err
+	}
 	if w.about != "" {
 		events, err := a.service.Preparer.Prepare(ctx, a.eventAbout(&row, w, binding))
 		if err != nil {
@@ -547,7 +555,7 @@ func (a *attempt) rewordDuplicateKey(ctx context.Context, err error) error {
 		return err
 	}
 	eventType, _ := f.Attributes["event_type"].(string)
-	fresh := a.service.states.newView(a.entity, false)
+	fresh := a.newView(false)
 	if reworded := a.intentType.OnDuplicate(ctx, a.plannerInput(a.service.Clock.Now()), fresh, eventType, *f.Holder); reworded != nil {
 		return reworded
 	}

@@ -62,4 +62,7 @@
 // subjects (package shredding), and a refused intent's row does not hold them at all.
 // Whatever else leaves the planner for the store, a policy or another person must not repeat
 // them: facts, rule traces and messages are searched for the values (policy.personal_facts).
+// The same holds for sealed values of earlier events, which a planner sees in clear by
+// module.State.Open if its intent type declares their class. Of these the submitter is shown
+// none either, and the events as they are stored are searched too.
 package pipeline

@@ -121,7 +121,58 @@ func (membershipModule) Register(r *module.Registrar) error {
 			return p, nil
 		},
 	})
+	registerReaders(r)
 	return nil
+}
+
+// registerReaders declares two intents that read the first member's email. Only
+// membership.read_email declares that it does. use says what becomes of the value.
+func registerReaders(r *module.Registrar) {
+	for name, opens := range map[string][]shredding.Class{"membership.read_email": {shredding.Identity, shredding.Contact}, "membership.peek_email": {shredding.Identity}} {
+		r.Intent(module.IntentType{
+			Type: name, Opens: opens, Schema: json.RawMessage(`{"type":"object","required":["use"],"additionalProperties":false,"properties":{"use":{"type":"string"},"label":{"type":"string"}}}`),
+			Emits: []string{"membership.member.registered"}, Policy: "backbone.rules.membership", Plan: planReadEmail,
+		})
+	}
+}
+
+func planReadEmail(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
+	var input struct{ Use, Label string }
+	if err := json.Unmarshal(in.Payload, &input); err != nil {
+		return module.Plan{}, err
+	}
+	main := event.StreamID{Type: "membership", ID: "main"}
+	list, err := module.Load[*memberList](ctx, s, main)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	opened, err := s.Open(ctx, json.RawMessage(list.Members[0]))
+	if err != nil {
+		return module.Plan{}, err
+	}
+	var email string
+	if err := json.Unmarshal(opened, &email); err != nil {
+		return module.Plan{}, err
+	}
+	next := member{Member: "M-2", Fee: int64(len(email))}
+	p := module.Plan{Facts: map[string]any{"fee": 5}}
+	var tags []string
+	switch input.Use {
+	case "seal":
+		next.Email = opened
+	case "store":
+		next.Member = "M-" + email
+	case "tag":
+		tags = []string{"of:" + email}
+	case "label":
+		next.Member = input.Label
+	case "facts":
+		p.Facts = map[string]any{"fee": 5, "mail": email}
+	case "refuse":
+		return p, fault.New(fault.FailedPrecondition, "membership.closed", "%s is a member; ask later", email)
+	}
+	p.Events = []event.Draft{{Type: "membership.member.registered", Stream: main, Data: next, Tags: tags}}
+	return p, nil
 }
 
 // fakeVault seals with one key, refuses fenced subjects, opens no values of destroyed

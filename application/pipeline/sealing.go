@@ -166,17 +166,13 @@ func (a *attempt) readPersonalTexts(pointers []string) error {
 		if err := json.Unmarshal(a.payload[start:end], &value); err != nil {
 			return err
 		}
-		visitTexts(value, func(s string) {
-			if len(s) >= minPersonalText {
-				a.personalTexts = append(a.personalTexts, s)
-			}
-		}, func(string) {})
+		a.personalTexts = appendPersonalTexts(a.personalTexts, value)
 	}
 	return nil
 }
 
-// checkNoPersonalText refuses a value that contains a personal text of the payload and
-// goes to audience, which is the policy, the store or another person: policy.personal_facts,
+// checkNoPersonalText refuses a value that contains a personal text of the payload, or one that
+// the planner opened, and goes to audience, which is the policy, the store or another person: policy.personal_facts,
 // a defect of the module.
 func (a *attempt) checkNoPersonalText(value any, audience string) error {
 	if !a.personalTextsRead && !a.intentType.Manifest().Empty() {
@@ -192,7 +188,12 @@ func (a *attempt) checkNoPersonalText(value any, audience string) error {
 			return err
 		}
 	}
-	if len(a.personalTexts) == 0 {
+	return checkReveals(value, slices.Concat(a.personalTexts, a.openedTexts), audience)
+}
+
+// checkReveals refuses a value that contains one of the personal texts: policy.personal_facts.
+func checkReveals(value any, personal []string, audience string) error {
+	if len(personal) == 0 {
 		return nil
 	}
 	encoded, err := json.Marshal(value)
@@ -204,9 +205,7 @@ func (a *attempt) checkNoPersonalText(value any, audience string) error {
 		return err
 	}
 	leaks := false
-	check := func(s string) {
-		leaks = leaks || slices.ContainsFunc(a.personalTexts, func(person string) bool { return strings.Contains(s, person) })
-	}
+	check := func(s string) { leaks = leaks || containsAny(s, personal) }
 	memberNames := map[string]bool{}
 	collectMemberNames(reflect.ValueOf(value), memberNames)
 	visitTexts(decoded, check, func(name string) {
@@ -220,13 +219,13 @@ func (a *attempt) checkNoPersonalText(value any, audience string) error {
 	return nil
 }
 
-// redactError replaces an error that contains personal texts of the payload. Errors for
-// another person than the submitter (forOtherPerson) are always checked; errors for the
-// submitter, who sent the values, only if they are internal, because internal errors are
-// logged.
+// redactError replaces an error that contains personal texts. Texts that the planner opened go
+// to no caller. The payload's may be in an error for the submitter (not forOtherPerson), who
+// sent them, unless it is internal, because internal errors are logged.
 func (a *attempt) redactError(err error, forOtherPerson bool) error {
 	f, ok := fault.As(err)
-	if err == nil || ok && f.Kind != fault.Internal && !forOtherPerson {
+	onlyOpened := ok && f.Kind != fault.Internal && !forOtherPerson
+	if err == nil || onlyOpened && len(a.openedTexts) == 0 {
 		return err
 	}
 	var texts []string
@@ -237,7 +236,8 @@ func (a *attempt) redactError(err error, forOtherPerson bool) error {
 	if ok {
 		parts = append(parts, f.Field, f.Expected, f.Actual, f.Holder, f.Violations, f.Attributes)
 	}
-	if a.checkNoPersonalText(parts, "another person") == nil {
+	const audience = "another person"
+	if onlyOpened && checkReveals(parts, a.openedTexts, audience) == nil || !onlyOpened && a.checkNoPersonalText(parts, audience) == nil {
 		return err
 	}
 	redacted := fault.New(fault.KindOf(err), fault.CodeOf(err), "the module's message contains personal data and is left out; report this defect")

@@ -10,6 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -132,7 +133,13 @@ func (s *StateCache) advance(ctx context.Context, k stateKey, fold module.Fold, 
 			if err := json.Unmarshal(e.Payload, &body); err != nil {
 				return foldedState{}, fmt.Errorf("payload of event %s: %w", e.ID, err)
 			}
-			if err := fold.Apply(f.state, e, body.Data); err != nil {
+			data, err := shredding.CopySealed(body.Data, shredding.Location{
+				Partition: e.Partition, Kind: shredding.KindEvent, Record: e.ID, Type: e.Type, SchemaVersion: e.SchemaVersion, Pointer: "/data",
+			})
+			if err != nil {
+				return foldedState{}, err
+			}
+			if err := fold.Apply(f.state, e, data); err != nil {
 				return foldedState{}, fmt.Errorf("fold event %s: %w", e.ID, err)
 			}
 			f.version = e.StreamVersion
@@ -169,6 +176,7 @@ type planView struct {
 	seen       map[event.StreamID]event.Version
 	order      []event.StreamID
 	conditions []concurrency.AppendCondition
+	open       func(ctx context.Context, document json.RawMessage) (json.RawMessage, error)
 }
 
 func (s *StateCache) newView(le ports.LegalEntity, useCache bool) *planView {
@@ -239,6 +247,11 @@ func (v *planView) Report(ctx context.Context, r module.ReportRead) ([]any, erro
 	}
 	v.conditions = append(v.conditions, concurrency.AppendCondition{Items: r.Items, After: known})
 	return rows, nil
+}
+
+// Open implements module.State.
+func (v *planView) Open(ctx context.Context, document json.RawMessage) (json.RawMessage, error) {
+	return v.open(ctx, document)
 }
 
 // maxWaitingIntents bounds how many waiting intents Waiting reads. With more of them in the

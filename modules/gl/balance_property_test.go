@@ -38,6 +38,10 @@ func (f folded) Waiting(context.Context, []string, event.Date, event.Date) (int,
 	return 0, nil
 }
 
+func (f folded) Open(_ context.Context, document json.RawMessage) (json.RawMessage, error) {
+	return document, nil
+}
+
 // fourCurrencies is an open ledger in USD with rates of three more currencies, one
 // of them without and one with three decimals.
 func fourCurrencies(t require.TestingT) folded {

@@ -1,0 +1,190 @@
+package pipeline
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"strings"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
+	"github.com/erpbackbone/backbone/domain/shredding"
+)
+
+// newView is the state of the log that one planning sees.
+func (a *attempt) newView(useCache bool) *planView {
+	v := a.service.states.newView(a.entity, useCache)
+	v.open = a.open
+	return v
+}
+
+// open implements module.State.Open. It notes the texts that it opens, which no one may be shown:
+// neither the policy nor the caller, and the store only sealed.
+func (a *attempt) open(ctx context.Context, document json.RawMessage) (json.RawMessage, error) {
+	if !shredding.HasSealed(document) {
+		return document, nil
+	}
+	sealed, err := shredding.FindSealed(document)
+	if err != nil || len(sealed) == 0 {
+		return document, err
+	}
+	for _, s := range sealed {
+		if s.Origin == nil {
+			return nil, fmt.Errorf("%s opens a sealed value at %q that does not name where it was sealed; keep values as folds get them", a.intentType.Type, s.Pointer)
+		}
+	}
+	if a.service.Opener == nil {
+		return nil, keysMissingFault()
+	}
+	reader := &plannerReader{opens: a.intentType.Opens}
+	documents := []module.SealedDocument{{At: shredding.Location{Partition: a.entity.Partition}, Document: document}}
+	if err := a.service.Opener.Open(ctx, documents, reader); err != nil {
+		return nil, err
+	}
+	if reader.undeclared != "" {
+		return nil, classUndeclaredFault(a.intentType.Type, "of class "+string(reader.undeclared))
+	}
+	var texts []string
+	for _, s := range sealed {
+		start, end, found, err := jsondoc.Locate(documents[0].Document, s.Pointer)
+		if err != nil {
+			return nil, err
+		}
+		switch value := documents[0].Document[start:end]; {
+		case !found || string(value) == shredding.Masked:
+			return nil, classUndeclaredFault(a.intentType.Type, "of a class that no registered type declares")
+		case string(value) != shredding.Redacted:
+			var decoded any
+			if err := json.Unmarshal(value, &decoded); err != nil {
+				return nil, err
+			}
+			texts = appendPersonalTexts(texts, decoded)
+		}
+	}
+	return documents[0].Document, a.noteOpened(texts)
+}
+
+func classUndeclaredFault(intentType, class string) error {
+	return fault.New(fault.Internal, "pii.class_undeclared", "the planner of %s opens a personal value %s, which the intent type does not declare in Opens; report this defect", intentType, class)
+}
+
+// plannerReader reads the classes that an intent type declares. Its planner gives the values to
+// no caller, so nothing is recorded.
+type plannerReader struct {
+	opens      []shredding.Class
+	undeclared shredding.Class // a class that was asked for and is not in opens
+}
+
+// Reads implements module.Rights.
+func (r *plannerReader) Reads(_ string, class shredding.Class) bool {
+	if slices.Contains(r.opens, class) {
+		return true
+	}
+	r.undeclared = class
+	return false
+}
+
+// Disclose implements module.Reader.
+func (*plannerReader) Disclose(context.Context, []module.Opened) error { return nil }
+
+// noteOpened adds to openedTexts those texts that the caller did not send in clear: repeating
+// the caller's own words reveals nothing.
+func (a *attempt) noteOpened(texts []string) error {
+	payload := a.payload
+	if fields, err := a.intentType.Manifest().Resolve(payload, "", nil); err == nil && len(fields) > 0 {
+		if payload, err = shredding.DescribeDocument(nil, payload, fields); err != nil {
+			return err
+		}
+	}
+	var sent any
+	if err := json.Unmarshal(payload, &sent); err != nil {
+		return err
+	}
+	for _, text := range texts {
+		known := slices.Contains(a.openedTexts, text)
+		visitTexts(sent, func(s string) { known = known || strings.Contains(s, text) }, func(string) {})
+		if !known {
+			a.openedTexts = append(a.openedTexts, text)
+		}
+	}
+	return nil
+}
+
+// checkEvents refuses events that would store a text that the planner opened in clear:
+// policy.personal_facts.
+func (a *attempt) checkEvents(events []event.Prepared) error {
+	if len(a.openedTexts) == 0 {
+		return nil
+	}
+	for i := range events {
+		e := &events[i]
+		if err := checkReveals([]any{json.RawMessage(e.Payload), e.Tags, e.Stream.ID, e.CorrelationID}, a.openedTexts, "the store"); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// maskOpened replaces texts that the planner opened in the drafts of a dry run, which the caller
+// gets in clear.
+func (a *attempt) maskOpened(drafts []event.Draft) ([]event.Draft, error) {
+	if len(a.openedTexts) == 0 {
+		return drafts, nil
+	}
+	masked := slices.Clone(drafts)
+	for i := range masked {
+		data, err := json.Marshal(masked[i].Data)
+		if err != nil {
+			return nil, err
+		}
+		decoder := json.NewDecoder(bytes.NewReader(data))
+		decoder.UseNumber()
+		var decoded any
+		if err := decoder.Decode(&decoded); err != nil {
+			return nil, err
+		}
+		if data, err = json.Marshal(maskTexts(decoded, a.openedTexts)); err != nil {
+			return nil, err
+		}
+		masked[i].Data = json.RawMessage(data)
+	}
+	return masked, nil
+}
+
+// maskTexts replaces the texts in a decoded document that contain a personal one.
+func maskTexts(v any, personal []string) any {
+	switch v := v.(type) {
+	case string:
+		if containsAny(v, personal) {
+			return json.RawMessage(shredding.Masked)
+		}
+	case []any:
+		for i := range v {
+			v[i] = maskTexts(v[i], personal)
+		}
+	case map[string]any:
+		for name := range v {
+			v[name] = maskTexts(v[name], personal)
+		}
+	}
+	return v
+}
+
+func containsAny(s string, personal []string) bool {
+	return slices.ContainsFunc(personal, func(text string) bool { return strings.Contains(s, text) })
+}
+
+// appendPersonalTexts adds the texts of a decoded personal value that are long enough to search
+// for.
+func appendPersonalTexts(texts []string, value any) []string {
+	visitTexts(value, func(s string) {
+		if len(s) >= minPersonalText {
+			texts = append(texts, s)
+		}
+	}, func(string) {})
+	return texts
+}
