@@ -120,6 +120,9 @@ func (a *finalApproval) post(ctx context.Context, s module.State) ([]event.Draft
 	if err != nil {
 		return nil, nil, nil, err
 	}
+	if err := vendor.CheckNotBlocked(contract.BlockAll); err != nil {
+		return nil, nil, nil, err
+	}
 	head, err := headDimensions(a.kind, &a.d.Data, vendor, a.books)
 	if err != nil {
 		return nil, nil, nil, err

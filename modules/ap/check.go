@@ -52,6 +52,9 @@ type checkedBody struct {
 // check fills in defaults and coding of a body, refuses what is wrong in itself and finds what
 // holds the document.
 func (c *checker) check(ctx context.Context, d *contract.Document, date event.Date) (*checkedBody, error) {
+	if err := c.vendor.CheckNotBlocked(contract.BlockAll); err != nil {
+		return nil, err
+	}
 	applyDefaults(d, c.vendor, c.settings)
 	if err := domain.CheckDocument(c.kind, d); err != nil {
 		return nil, err

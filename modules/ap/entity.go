@@ -1,6 +1,7 @@
 package ap
 
 import (
+	"cmp"
 	"encoding/json"
 	"slices"
 
@@ -51,7 +52,7 @@ func sealedOnly(value json.RawMessage) json.RawMessage {
 // vendorEntity is a vendor with its contacts and figures about its documents.
 type vendorEntity struct {
 	VendorID      string                  `json:"vendor_id"`
-	Status        string                  `json:"status,omitempty"` // "active" once registered
+	Status        string                  `json:"status,omitempty"` // active, payment_blocked, blocked
 	Country       string                  `json:"country,omitempty"`
 	NaturalPerson bool                    `json:"natural_person"`
 	Name          string                  `json:"name,omitempty"`   // never of a natural person
@@ -91,7 +92,7 @@ func (v *vendorEntity) apply(e event.Recorded, data []byte) error {
 		if err := json.Unmarshal(data, &m); err != nil {
 			return err
 		}
-		v.Status, v.Country, v.NaturalPerson, v.Currency, v.Terms = "active", m.Country, m.NaturalPerson, m.Currency, m.Terms
+		v.Status, v.Country, v.NaturalPerson, v.Currency, v.Terms = contract.VendorActive, m.Country, m.NaturalPerson, m.Currency, m.Terms
 		if v.Name = m.Name; m.NaturalPerson {
 			v.Name, v.Person = "", sealedOnly(m.Person)
 		}
@@ -113,12 +114,40 @@ func (v *vendorEntity) apply(e event.Recorded, data []byte) error {
 		}
 		v.Contacts[c.ContactID] = c.sealed()
 		return nil
+	case contract.EventVendorChanged:
+		return v.applyChange(data)
+	case contract.EventVendorBlocked, contract.EventVendorUnblocked:
+		var b contract.VendorBlock
+		err := json.Unmarshal(data, &b)
+		v.Status = b.Status
+		return err
 	}
 	k, ok := contract.KindOfStream(e.Stream.Type)
 	if !ok {
 		return nil
 	}
 	return v.countDocument(k, e, data)
+}
+
+func (v *vendorEntity) applyChange(data []byte) error {
+	var c struct {
+		contract.VendorChange
+		Person json.RawMessage `json:"person"`
+	}
+	if err := json.Unmarshal(data, &c); err != nil {
+		return err
+	}
+	v.Country, v.Currency, v.Name = cmp.Or(c.Country, v.Country), cmp.Or(c.Currency, v.Currency), cmp.Or(c.Name, v.Name)
+	if c.Terms != nil {
+		v.Terms = c.Terms
+	}
+	if c.Person != nil {
+		v.Person = sealedOnly(c.Person)
+	}
+	if v.NaturalPerson {
+		v.Name = ""
+	}
+	return nil
 }
 
 // countDocument moves one of the vendor's documents to its next status in the counts. A posted

@@ -59,7 +59,7 @@ func (Module) Register(r *module.Registrar) error {
 	if err != nil {
 		return err
 	}
-	for _, declarations := range []declarations{settingsDeclarations(), vendorDeclarations(), documents, settlementDeclarations()} {
+	for _, declarations := range []declarations{settingsDeclarations(), vendorDeclarations(), vendorChangeDeclarations(), documents, settlementDeclarations()} {
 		if err := declarations.register(r); err != nil {
 			return err
 		}
@@ -175,7 +175,7 @@ func (d declarations) register(r *module.Registrar) error {
 func registerFolds(r *module.Registrar) {
 	r.Fold(module.FoldOf(contract.StreamSettings, domain.NewSettings))
 	vendor := module.FoldOf(contract.StreamVendor, func() *domain.Vendor { return &domain.Vendor{} })
-	vendor.Codec = module.JSONCodec[domain.Vendor](1) // contacts change for years
+	vendor.Codec = module.JSONCodec[domain.Vendor](2) // contacts change for years
 	r.Fold(vendor)
 	for _, k := range contract.Kinds() {
 		r.Fold(module.FoldOf(k.StreamType(), func() *domain.Document { return &domain.Document{Kind: k} }))

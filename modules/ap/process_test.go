@@ -87,6 +87,9 @@ func TestEveryIntent_AnswersItsProcess(t *testing.T) {
 	do("vendor_admin", "ap.register_vendor", vendor)
 	do("vendor_admin", "ap.set_vendor_contact", object{"vendor_id": "V1", "contact_id": "C1", "name": "Eva"})
 	do("vendor_admin", "ap.remove_vendor_contact", object{"vendor_id": "V1", "contact_id": "C1"})
+	do("vendor_admin", "ap.change_vendor", object{"vendor_id": "V1", "country": "AT", "reason": "moved"})
+	do("controller", "ap.block_vendor", object{"vendor_id": "V1", "scope": "payment", "reason": "dispute"})
+	do("controller", "ap.unblock_vendor", object{"vendor_id": "V1", "scope": "payment", "reason": "settled"})
 	for _, kind := range []string{"invoice", "credit_memo"} {
 		submit := func(number string, more object) (string, string) {
 			t.Helper()

@@ -127,6 +127,9 @@ func TestRoles(t *testing.T) {
 		"ap.apply_prepayment":      "ap_clerk",
 		"ap.unapply_prepayment":    "ap_clerk",
 		"ap.configure":             "admin",
+		"ap.change_vendor":         "vendor_admin",
+		"ap.block_vendor":          "vendor_admin controller",
+		"ap.unblock_vendor":        "vendor_admin controller",
 	}
 	for _, kind := range []string{"invoice", "credit_memo"} {
 		for verb, may := range map[string]string{

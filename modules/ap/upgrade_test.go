@@ -33,7 +33,7 @@ func TestUpgradeOfRegisteredTypes(t *testing.T) {
 		_, err := store.Registry.RegisterEventType(t.Context(), old)
 		require.NoError(t, err)
 	}
-	require.Equal(t, 51, len(before))
+	require.Greater(t, len(before), 50)
 	for range 2 { // the first start, and the next one
 		types := registry.New(administration.NewEventTypes(store.Registry), jsonschema.New(), nil, catalog, testkit.NewClock(b.clock.Now()))
 		require.NoError(t, types.RegisterBuiltIn(t.Context()))

@@ -105,9 +105,8 @@ func registerVendor(ctx context.Context, in module.Input, s module.State) (modul
 	if err != nil {
 		return module.Plan{}, err
 	}
-	if _, known := settings.WithholdingCodes[v.WithholdingCode]; v.WithholdingCode != "" && !known {
-		return module.Plan{}, fault.New(fault.NotFound, "ap.withholding_code.not_found",
-			"the settings have no such withholding code; add it with ap.configure or leave it out").WithField("/withholding_code")
+	if err := checkWithholdingCode(v.WithholdingCode, settings, "/withholding_code"); err != nil {
+		return module.Plan{}, err
 	}
 	v.Identity = domain.Identity(v.VATID, v.RegistrationID, v.PartyID)
 
@@ -162,6 +161,15 @@ func checkVendor(v *contract.VendorRegistration, today event.Date) error {
 		}
 	}
 	return checkTerms(v.Terms, "/terms")
+}
+
+// checkWithholdingCode accepts a code of the settings, and none.
+func checkWithholdingCode(code string, settings *domain.Settings, field string) error {
+	if _, known := settings.WithholdingCodes[code]; code != "" && !known {
+		return fault.New(fault.NotFound, "ap.withholding_code.not_found",
+			"the settings have no such withholding code; add it with ap.configure or leave it out").WithField(field)
+	}
+	return nil
 }
 
 func checkTerms(t *contract.Terms, field string) error {

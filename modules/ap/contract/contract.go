@@ -94,6 +94,9 @@ const (
 	EventVendorRegistered = "ap.vendor.registered"
 	EventContactRecorded  = "ap.vendor.contact_recorded"
 	EventContactRemoved   = "ap.vendor.contact_removed"
+	EventVendorChanged    = "ap.vendor.changed"
+	EventVendorBlocked    = "ap.vendor.blocked"
+	EventVendorUnblocked  = "ap.vendor.unblocked"
 	EventSettingsChanged  = "ap.settings.changed"
 )
 
@@ -102,6 +105,9 @@ const (
 	IntentRegisterVendor      = "ap.register_vendor"
 	IntentSetVendorContact    = "ap.set_vendor_contact"
 	IntentRemoveVendorContact = "ap.remove_vendor_contact"
+	IntentChangeVendor        = "ap.change_vendor"
+	IntentBlockVendor         = "ap.block_vendor"
+	IntentUnblockVendor       = "ap.unblock_vendor"
 	IntentReleaseHold         = "ap.release_hold"
 	IntentDiscardDraft        = "ap.discard_draft"
 	IntentApplyCredit         = "ap.apply_credit"

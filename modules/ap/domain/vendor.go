@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
+	"slices"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
@@ -19,12 +20,17 @@ type Vendor struct {
 	Sequence   event.Sequence
 	Master     contract.VendorRegistered
 	Contacts   map[string]bool // ids of contacts that were not removed
+	Blocks     []string        // scopes of the blocks in force, sorted
 }
 
 // Clone copies the vendor.
-func (v *Vendor) Clone() *Vendor { c := *v; c.Contacts = maps.Clone(v.Contacts); return &c }
+func (v *Vendor) Clone() *Vendor {
+	c := *v
+	c.Contacts, c.Blocks = maps.Clone(v.Contacts), slices.Clone(v.Blocks)
+	return &c
+}
 
-// Apply folds an event of either version of ap.vendor.registered, or of a contact.
+// Apply folds an event.
 func (v *Vendor) Apply(e event.Recorded, data []byte) error {
 	switch e.Type {
 	case contract.EventVendorRegistered:
@@ -46,6 +52,28 @@ func (v *Vendor) Apply(e event.Recorded, data []byte) error {
 			v.Contacts = map[string]bool{}
 		}
 		v.Contacts[c.ContactID] = true
+	case contract.EventVendorChanged:
+		var c struct {
+			contract.VendorChange
+			Person json.RawMessage `json:"person"` // sealed, and not kept
+		}
+		if err := json.Unmarshal(data, &c); err != nil {
+			return fmt.Errorf("change of a vendor: %w", err)
+		}
+		v.change(&c.VendorChange)
+	case contract.EventVendorBlocked, contract.EventVendorUnblocked:
+		var b contract.VendorBlock
+		if err := json.Unmarshal(data, &b); err != nil {
+			return fmt.Errorf("block of a vendor: %w", err)
+		}
+		v.Blocks = slices.DeleteFunc(v.Blocks, func(have string) bool { return have == b.Scope })
+		if e.Type == contract.EventVendorBlocked {
+			v.Blocks = append(v.Blocks, b.Scope)
+			slices.Sort(v.Blocks)
+		}
+		if len(v.Blocks) == 0 {
+			v.Blocks = nil
+		}
 	}
 	return nil
 }
