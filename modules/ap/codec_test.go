@@ -30,11 +30,19 @@ func TestVendorCodec(t *testing.T) {
 			e := event.Recorded{Skeleton: event.Skeleton{Sequence: event.Sequence(n + 1), ID: ulid.Make()}}
 			contact := fmt.Sprintf(`{"vendor_id":"V-1","contact_id":"C-%d","name":{"$pii":"x"}}`, rapid.IntRange(1, 4).Draw(rt, "contact"))
 			data := contact
-			switch rapid.IntRange(0, 3).Draw(rt, "type") {
+			switch rapid.IntRange(0, 6).Draw(rt, "type") {
 			case 0:
 				e.Type, data = contract.EventVendorRegistered, `{"vendor_id":"V-1","name":"Nordbau","country":"DE","natural_person":false,"terms":{"net_days":14,"discount_percent":2.50},"default_dimensions":{"department":"FIN"}}`
 			case 1:
 				e.Type = contract.EventContactRemoved
+			case 2:
+				e.Type, data = contract.EventVendorBlocked, fmt.Sprintf(`{"vendor_id":"V-1","scope":%q,"reason":"x","status":"blocked"}`, rapid.SampledFrom([]string{"payment", "all"}).Draw(rt, "scope"))
+			case 3:
+				e.Type, e.ActorType, e.ActorID = contract.EventBankRequested, event.Human, "ann"
+				data = `{"vendor_id":"V-1","request_id":"V-1-B1","currency":"EUR","iban":"[REDACTED]","holder":"[REDACTED]","evidence_ref":"x","reason":"x"}`
+			case 4:
+				e.Type, e.ActorType, e.ActorID = contract.EventBankChanged, event.Human, "bob"
+				data = `{"vendor_id":"V-1","request_id":"V-1-B1","currency":"EUR","verification":"x"}`
 			default:
 				e.Type = contract.EventContactRecorded
 			}

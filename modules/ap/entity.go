@@ -8,7 +8,6 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/money"
-	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 	"github.com/erpbackbone/backbone/modules/ap/domain"
 )
@@ -33,20 +32,6 @@ func registerEntities(r *module.Registrar) {
 			Apply: func(s any, e event.Recorded, data []byte) error { return s.(*documentEntity).apply(e, data) },
 		})
 	}
-}
-
-// sealedOnly returns a sealed value or the mark "[REDACTED]", and nil for everything else:
-// entity states never hold personal data in clear, which events from before key
-// management may have.
-func sealedOnly(value json.RawMessage) json.RawMessage {
-	if string(value) == shredding.Redacted {
-		return value
-	}
-	found, err := shredding.FindSealed(value)
-	if err != nil || len(found) != 1 || found[0].Pointer != "" {
-		return nil
-	}
-	return value
 }
 
 // vendorEntity is a vendor with its contacts and figures about its documents.
@@ -79,7 +64,7 @@ type contactState struct {
 }
 
 func (c contactState) sealed() contactState {
-	return contactState{sealedOnly(c.Name), sealedOnly(c.Email), sealedOnly(c.Phone), sealedOnly(c.Function)}
+	return contactState{domain.SealedOnly(c.Name), domain.SealedOnly(c.Email), domain.SealedOnly(c.Phone), domain.SealedOnly(c.Function)}
 }
 
 func (v *vendorEntity) apply(e event.Recorded, data []byte) error {
@@ -94,7 +79,7 @@ func (v *vendorEntity) apply(e event.Recorded, data []byte) error {
 		}
 		v.Status, v.Country, v.NaturalPerson, v.Currency, v.Terms = contract.VendorActive, m.Country, m.NaturalPerson, m.Currency, m.Terms
 		if v.Name = m.Name; m.NaturalPerson {
-			v.Name, v.Person = "", sealedOnly(m.Person)
+			v.Name, v.Person = "", domain.SealedOnly(m.Person)
 		}
 		return nil
 	case contract.EventContactRecorded, contract.EventContactRemoved:
@@ -142,7 +127,7 @@ func (v *vendorEntity) applyChange(data []byte) error {
 		v.Terms = c.Terms
 	}
 	if c.Person != nil {
-		v.Person = sealedOnly(c.Person)
+		v.Person = domain.SealedOnly(c.Person)
 	}
 	if v.NaturalPerson {
 		v.Name = ""

@@ -59,7 +59,7 @@ func (Module) Register(r *module.Registrar) error {
 	if err != nil {
 		return err
 	}
-	for _, declarations := range []declarations{settingsDeclarations(), vendorDeclarations(), vendorChangeDeclarations(), documents, settlementDeclarations()} {
+	for _, declarations := range []declarations{settingsDeclarations(), vendorDeclarations(), vendorChangeDeclarations(), documents, settlementDeclarations(), bankDeclarations()} {
 		if err := declarations.register(r); err != nil {
 			return err
 		}

@@ -60,6 +60,7 @@ type facts struct {
 	Period       *gl.Period     `json:"period,omitempty"`     // the plan posts into this period
 	SecondPerson bool           `json:"second_person"`        // a second person must agree
 	Hold         *holdFacts     `json:"hold,omitempty"`       // the intent releases this hold
+	Requester    *domain.Step   `json:"requester,omitempty"`  // of the bank account that the intent decides on
 }
 
 type approvalFacts struct {

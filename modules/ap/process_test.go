@@ -90,6 +90,14 @@ func TestEveryIntent_AnswersItsProcess(t *testing.T) {
 	do("vendor_admin", "ap.change_vendor", object{"vendor_id": "V1", "country": "AT", "reason": "moved"})
 	do("controller", "ap.block_vendor", object{"vendor_id": "V1", "scope": "payment", "reason": "dispute"})
 	do("controller", "ap.unblock_vendor", object{"vendor_id": "V1", "scope": "payment", "reason": "settled"})
+	for _, verb := range []string{"reject", "approve"} {
+		requested := do("ap_clerk", "ap.request_bank_change", bankRequest("V1", nil))
+		decision := object{"request_id": b.events(requested)[0].data["request_id"], "verification": "called back"}
+		if verb == "reject" {
+			decision["reason"] = "not theirs"
+		}
+		require.Equal(t, requested.CorrelationID, do("vendor_admin", "ap."+verb+"_bank_change", decision).CorrelationID)
+	}
 	for _, kind := range []string{"invoice", "credit_memo"} {
 		submit := func(number string, more object) (string, string) {
 			t.Helper()

@@ -19,7 +19,7 @@ func roles() []module.Role {
 		},
 		{
 			Name: "vendor_admin", Persona: "Vera Vendors", Description: "keeps the vendor master", Approves: true,
-			Reads: []shredding.Class{shredding.Contact, shredding.Identity, shredding.Tax},
+			Reads: []shredding.Class{shredding.Contact, shredding.Identity, shredding.Tax, shredding.Bank},
 		},
 		{
 			Name: "treasurer", Persona: "Tomas Treasurer", Description: "pays vendors", Approves: true,

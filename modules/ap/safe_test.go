@@ -68,6 +68,9 @@ func (s *memoryVault) Open(_ context.Context, documents []module.SealedDocument,
 		out, err := shredding.OpenDocument(nil, d.Document, func(v shredding.Sealed) (shredding.Answer, error) {
 			at := d.At
 			at.Pointer = v.Pointer
+			if v.Origin != nil {
+				at = *v.Origin
+			}
 			return s.answer(v, at)
 		})
 		if err != nil {

@@ -40,6 +40,9 @@ func TestSegregationOfDuties(t *testing.T) {
 	require.Greater(t, len(rows), 20)
 	for _, kind := range []string{"invoice", "credit_memo"} {
 		for _, row := range rows[1:] {
+			if row[0] == "S5" {
+				continue // of bank accounts, see TestSegregationOfDuties_BankAccount
+			}
 			first, firstActor, second, secondActor, role, outcome := row[1], row[2], row[3], row[4], row[5], row[6]
 			t.Run(kind+"/"+strings.Join(row[1:6], " "), func(t *testing.T) {
 				t.Parallel()
@@ -127,6 +130,9 @@ func TestRoles(t *testing.T) {
 		"ap.apply_prepayment":      "ap_clerk",
 		"ap.unapply_prepayment":    "ap_clerk",
 		"ap.configure":             "admin",
+		"ap.request_bank_change":   "vendor_admin ap_clerk",
+		"ap.approve_bank_change":   "vendor_admin controller",
+		"ap.reject_bank_change":    "vendor_admin controller",
 		"ap.change_vendor":         "vendor_admin",
 		"ap.block_vendor":          "vendor_admin controller",
 		"ap.unblock_vendor":        "vendor_admin controller",

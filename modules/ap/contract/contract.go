@@ -97,6 +97,9 @@ const (
 	EventVendorChanged    = "ap.vendor.changed"
 	EventVendorBlocked    = "ap.vendor.blocked"
 	EventVendorUnblocked  = "ap.vendor.unblocked"
+	EventBankRequested    = "ap.vendor.bank_change_requested"
+	EventBankChanged      = "ap.vendor.bank_changed"
+	EventBankRejected     = "ap.vendor.bank_change_rejected"
 	EventSettingsChanged  = "ap.settings.changed"
 )
 
@@ -108,6 +111,9 @@ const (
 	IntentChangeVendor        = "ap.change_vendor"
 	IntentBlockVendor         = "ap.block_vendor"
 	IntentUnblockVendor       = "ap.unblock_vendor"
+	IntentRequestBankChange   = "ap.request_bank_change"
+	IntentApproveBankChange   = "ap.approve_bank_change"
+	IntentRejectBankChange    = "ap.reject_bank_change"
 	IntentReleaseHold         = "ap.release_hold"
 	IntentDiscardDraft        = "ap.discard_draft"
 	IntentApplyCredit         = "ap.apply_credit"

@@ -38,3 +38,35 @@ type VendorBlock struct {
 	Reason   string `json:"reason"`
 	Status   string `json:"status,omitempty"`
 }
+
+// BankAccount is an account of a vendor. All of it is personal data of the subject
+// vendor:<vendor id>, of companies too.
+type BankAccount struct {
+	IBAN    string `json:"iban,omitempty"`
+	Account string `json:"account,omitempty"` // where there is no IBAN
+	Bank    string `json:"bank,omitempty"`    // that keeps Account: its clearing code or name
+	BIC     string `json:"bic,omitempty"`
+	Holder  string `json:"holder"`
+}
+
+// BankChangeRequest is the payload of ap.request_bank_change, and the data of
+// ap.vendor.bank_change_requested before the account is sealed.
+type BankChangeRequest struct {
+	VendorID  string `json:"vendor_id"`
+	RequestID string `json:"request_id,omitempty"` // in the event
+	Currency  string `json:"currency"`             // of the payments that go to the account
+	BankAccount
+	EvidenceRef string `json:"evidence_ref"` // the paper that asks for the change
+	Reason      string `json:"reason"`
+}
+
+// BankDecision is the payload of ap.approve_bank_change and ap.reject_bank_change. The data of
+// ap.vendor.bank_changed and ap.vendor.bank_change_rejected name vendor and currency as well. The
+// account is in the event of the request.
+type BankDecision struct {
+	VendorID     string `json:"vendor_id,omitempty"`
+	RequestID    string `json:"request_id"`
+	Currency     string `json:"currency,omitempty"`
+	Verification string `json:"verification,omitempty"` // how the vendor was called back
+	Reason       string `json:"reason,omitempty"`       // of a rejection
+}

@@ -12,8 +12,8 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
-// Vendor is the state of a vendor's stream. It holds no personal data: Apply reads no
-// sealed value. Readers share it; only Apply changes it, on a clone.
+// Vendor is the state of a vendor's stream. Of personal data it holds bank accounts only, as
+// sealed copies. Readers share it; only Apply changes it, on a clone.
 type Vendor struct {
 	Registered bool
 	EventID    event.ID
@@ -21,12 +21,17 @@ type Vendor struct {
 	Master     contract.VendorRegistered
 	Contacts   map[string]bool // ids of contacts that were not removed
 	Blocks     []string        // scopes of the blocks in force, sorted
+
+	BankRequests int                    // how many bank accounts were requested
+	BankRequest  *BankAccount           // that waits for a decision; nil: none
+	BankAccounts map[string]BankAccount // approved, by currency
 }
 
 // Clone copies the vendor.
 func (v *Vendor) Clone() *Vendor {
 	c := *v
 	c.Contacts, c.Blocks = maps.Clone(v.Contacts), slices.Clone(v.Blocks)
+	c.cloneBank()
 	return &c
 }
 
@@ -74,6 +79,8 @@ func (v *Vendor) Apply(e event.Recorded, data []byte) error {
 		if len(v.Blocks) == 0 {
 			v.Blocks = nil
 		}
+	case contract.EventBankRequested, contract.EventBankChanged, contract.EventBankRejected:
+		return v.applyBank(e, data)
 	}
 	return nil
 }

@@ -1,0 +1,149 @@
+package ap
+
+import (
+	"context"
+	"encoding/json"
+
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/domain/shredding"
+	"github.com/erpbackbone/backbone/modules/ap/contract"
+	"github.com/erpbackbone/backbone/modules/ap/domain"
+)
+
+// bankDeclarations are the event types and intents of vendors' bank accounts.
+func bankDeclarations() declarations {
+	refs := []eventtype.RequiredRef{vendorRefRule()}
+	return declarations{
+		events: []declaredEvent{
+			{schema: contract.EventBankRequested, EventType: module.EventType{
+				Registration: eventtype.Registration{
+					Type: contract.EventBankRequested, Description: "A bank account of the vendor was requested. The account is sealed under the vendor's id.",
+					RequiredEntityRefs: refs, PIIFields: bankFields(), RetentionClass: eventtype.PIISubject,
+				},
+				Redactable: []string{"$.reason"},
+			}},
+			{schema: contract.EventBankChanged, EventType: module.EventType{
+				Registration: eventtype.Registration{
+					Type: contract.EventBankChanged, Description: "The requested account is the vendor's for payments in its currency.", RequiredEntityRefs: refs,
+				},
+				Redactable: []string{"$.verification"},
+			}},
+			{schema: contract.EventBankRejected, EventType: module.EventType{
+				Registration: eventtype.Registration{Type: contract.EventBankRejected, Description: "The requested account was rejected.", RequiredEntityRefs: refs},
+				Redactable:   []string{"$.verification", "$.reason"},
+			}},
+		},
+		intents: []declaredIntent{
+			{schema: "request_bank_change", IntentType: module.IntentType{
+				Type: contract.IntentRequestBankChange, Description: "Request a bank account for payments to a vendor in a currency.", Emits: []string{contract.EventBankRequested},
+				PIIFields: bankFields(), RetentionClass: eventtype.PIISubject, Policy: vendorPolicy, Plan: module.PlanOf(planRequestBankChange),
+			}},
+			{schema: "approve_bank_change", IntentType: module.IntentType{
+				Type: contract.IntentApproveBankChange, Description: "Approve a requested bank account, after the vendor was called back.", Emits: []string{contract.EventBankChanged},
+				Opens: []shredding.Class{shredding.Bank}, Policy: vendorPolicy, Plan: module.PlanOf(planApproveBankChange),
+			}},
+			{schema: "reject_bank_change", IntentType: module.IntentType{
+				Type: contract.IntentRejectBankChange, Description: "Reject a requested bank account.", Emits: []string{contract.EventBankRejected},
+				Policy: vendorPolicy, Plan: module.PlanOf(planRejectBankChange),
+			}},
+		},
+	}
+}
+
+// bankFields declares each member of a bank account as personal data of the subject
+// vendor:<vendor id>. They are sealed apart, so that a comparison opens the number alone.
+func bankFields() []eventtype.PIIField {
+	var fields []eventtype.PIIField
+	for _, name := range []string{"iban", "account", "bank", "bic", "holder"} {
+		fields = append(fields, eventtype.PIIField{
+			Path: "$." + name, Class: string(shredding.Bank), Subject: json.RawMessage(`{"path":"$.vendor_id","type":"vendor"}`),
+		})
+	}
+	return fields
+}
+
+func planRequestBankChange(ctx context.Context, in module.Input, s module.State, r contract.BankChangeRequest) (module.Plan, error) {
+	vendor, err := loadVendor(ctx, s, r.VendorID)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	if vendor.BankRequest != nil {
+		return module.Plan{}, domain.BankPendingFault(vendor.BankRequest.RequestID)
+	}
+	if _, err := money.LookupCurrency(r.Currency, in.Today.Time()); err != nil {
+		return module.Plan{}, fault.WithField(err, "/currency")
+	}
+	r.IBAN, r.Account = domain.NormalAccount(r.IBAN), domain.NormalAccount(r.Account)
+	if r.IBAN != "" {
+		if err := domain.CheckIBAN(r.IBAN); err != nil {
+			return module.Plan{}, err
+		}
+	} else if r.Account == "" {
+		return module.Plan{}, fault.New(fault.Invalid, "ap.vendor.bank_invalid", "the account number is blank; send the one of the vendor's paper").WithField("/account")
+	}
+	r.RequestID = vendor.NextRequestID()
+	return vendorPlan(in, r.VendorID, contract.EventBankRequested, r), nil
+}
+
+// planApproveBankChange plans that the requested account becomes the vendor's. The event names
+// the request, whose event keeps the account: one sealed copy is one to erase.
+func planApproveBankChange(ctx context.Context, in module.Input, s module.State, d contract.BankDecision) (module.Plan, error) {
+	vendor, request, err := findBankRequest(ctx, s, d.RequestID)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	if _, err := openAccountNumber(ctx, s, vendor, request); err != nil {
+		return module.Plan{}, err
+	}
+	return bankDecisionPlan(in, vendor, request, contract.EventBankChanged, d), nil
+}
+
+func planRejectBankChange(ctx context.Context, in module.Input, s module.State, d contract.BankDecision) (module.Plan, error) {
+	vendor, request, err := findBankRequest(ctx, s, d.RequestID)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	return bankDecisionPlan(in, vendor, request, contract.EventBankRejected, d), nil
+}
+
+func bankDecisionPlan(in module.Input, vendor *domain.Vendor, request *domain.BankAccount, eventType string, d contract.BankDecision) module.Plan {
+	d.VendorID, d.Currency = vendor.Master.VendorID, request.Currency
+	plan := vendorPlan(in, d.VendorID, eventType, d)
+	plan.Events[0].CausedBy, plan.CorrelationID = request.EventID, request.CorrelationID
+	f := factsOf(in)
+	f.Requester = &request.Requester
+	plan.Facts = f
+	return plan
+}
+
+// findBankRequest finds the open request with an id.
+func findBankRequest(ctx context.Context, s module.State, requestID string) (*domain.Vendor, *domain.BankAccount, error) {
+	if id := domain.VendorOfRequest(requestID); id != "" {
+		vendor, err := module.Load[*domain.Vendor](ctx, s, contract.VendorStream(id))
+		if err != nil {
+			return nil, nil, err
+		}
+		if r := vendor.BankRequest; r != nil && r.RequestID == requestID {
+			return vendor, r, nil
+		}
+	}
+	return nil, nil, fault.New(fault.NotFound, "ap.vendor.bank_request_not_found",
+		"no open request of a bank account has this id; look it up (GET /api/ap/vendors)").WithField("/request_id")
+}
+
+// openAccountNumber opens the number of a vendor's account: ap.vendor.bank_missing if it was
+// erased. The intent type must open the class bank.
+func openAccountNumber(ctx context.Context, s module.State, vendor *domain.Vendor, a *domain.BankAccount) (string, error) {
+	opened, err := s.Open(ctx, a.Number())
+	if err != nil {
+		return "", err
+	}
+	if len(opened) == 0 || string(opened) == shredding.Redacted {
+		return "", domain.BankMissingFault(vendor.Master.VendorID, a.Currency)
+	}
+	var number string
+	return number, json.Unmarshal(opened, &number)
+}
