@@ -3,6 +3,8 @@ package ap
 import (
 	"context"
 	"encoding/json"
+	"maps"
+	"slices"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/eventtype"
@@ -146,4 +148,43 @@ func openAccountNumber(ctx context.Context, s module.State, vendor *domain.Vendo
 	}
 	var number string
 	return number, json.Unmarshal(opened, &number)
+}
+
+// payeeFields declares the accounts on a submitted paper as personal data of the vendor.
+func payeeFields() []eventtype.PIIField {
+	return []eventtype.PIIField{{
+		Path: "$.payee_accounts", Class: string(shredding.Bank), Subject: json.RawMessage(`{"path":"$.vendor_id","type":"vendor"}`),
+	}}
+}
+
+// comparePayee compares the accounts on a paper with the vendor's approved ones, of any currency,
+// and returns the document's payee_bank. Without accounts on the paper it is what the caller
+// found. Erased accounts count as none.
+func comparePayee(ctx context.Context, s module.State, vendor *domain.Vendor, found string, accounts []string) (string, error) {
+	if len(accounts) == 0 {
+		return found, nil
+	}
+	if len(vendor.BankAccounts) == 0 {
+		return contract.PayeeBankNone, nil
+	}
+	var sealed []json.RawMessage
+	for _, currency := range slices.Sorted(maps.Keys(vendor.BankAccounts)) {
+		a := vendor.BankAccounts[currency]
+		if number := a.Number(); len(number) > 0 {
+			sealed = append(sealed, number)
+		}
+	}
+	document, err := json.Marshal(sealed)
+	if err != nil {
+		return "", err
+	}
+	opened, err := s.Open(ctx, document)
+	if err != nil {
+		return "", err
+	}
+	var approved []string
+	if err := json.Unmarshal(opened, &approved); err != nil {
+		return "", err
+	}
+	return domain.ComparePayee(accounts, approved), nil
 }

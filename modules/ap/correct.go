@@ -36,6 +36,9 @@ func planNewBody(k contract.Kind, action string, allowed ...domain.State) func(c
 		if body.SourceDocument == nil {
 			body.SourceDocument = doc.Data.SourceDocument // the paper stays the same
 		}
+		if body.PayeeBank == "" {
+			body.PayeeBank = doc.Data.PayeeBank
+		}
 		checker, err := newChecker(ctx, s, k, body.VendorID)
 		if err != nil {
 			return module.Plan{}, err

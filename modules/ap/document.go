@@ -7,6 +7,7 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 	"github.com/erpbackbone/backbone/modules/ap/domain"
 	gl "github.com/erpbackbone/backbone/modules/gl/contract"
@@ -36,6 +37,9 @@ func documentDeclarations() (declarations, error) {
 	return d, nil
 }
 
+// payeeMember is the member of a submission that no event and no draft has.
+const payeeMember = "payee_accounts"
+
 // bodySchemas are the schemas with the body of a document: any part of it in a draft, all of it
 // with a reason in a correction.
 type bodySchemas struct {
@@ -62,11 +66,11 @@ func bodySchemasOf(k contract.Kind) (bodySchemas, error) {
 		with     map[string]json.RawMessage
 		required []string
 	}{
-		{&s.drafted, payload, nil, withID, []string{k.IDField()}},
+		{&s.drafted, payload, []string{payeeMember}, withID, []string{k.IDField()}},
 		{&s.corrected, body, nil, map[string]json.RawMessage{"reason": json.RawMessage(`{"type": "string", "maxLength": 500}`)}, append([]string{k.IDField(), "due_date", "reason"}, paper...)},
-		{&s.draft, payload, nil, withID, nil},
+		{&s.draft, payload, []string{payeeMember}, withID, nil},
 		{&s.submit, payload, nil, withID, paper},
-		{&s.correct, payload, []string{"vendor_id", "invoice_number"}, explained, append([]string{k.IDField(), "reason"}, total...)},
+		{&s.correct, payload, []string{"vendor_id", "invoice_number", payeeMember}, explained, append([]string{k.IDField(), "reason"}, total...)},
 	} {
 		var err error
 		if *v.schema, err = variant(v.name, v.without, v.with, v.required...); err != nil {
@@ -131,6 +135,7 @@ func documentIntents(k contract.Kind, schemas bodySchemas) []declaredIntent {
 	draft.Schema, draft.Emits, draft.Plan = schemas.draft, []string{k.Event(contract.Drafted)}, planDraft(k)
 	submit := verb("submit", "Submit a vendor's %s.")
 	submit.Schema, submit.Emits, submit.Plan, submit.OnDuplicate = schemas.submit, emits(contract.Submitted), planSubmit(k), onDuplicateDocument(k)
+	submit.PIIFields, submit.RetentionClass, submit.Opens = payeeFields(), eventtype.PIISubject, []shredding.Class{shredding.Bank}
 	validate := verb("validate", "Check a submitted %s again.")
 	validate.Emits, validate.Plan = outcome, planValidate(k)
 	correct := verb("correct", "Correct a %s before its approval.")

@@ -41,6 +41,9 @@ func planSubmit(k contract.Kind) func(context.Context, module.Input, module.Stat
 		if err != nil {
 			return module.Plan{}, err
 		}
+		if d.PayeeBank, err = comparePayee(ctx, s, checker.vendor, d.PayeeBank, p.PayeeAccounts); err != nil {
+			return module.Plan{}, err
+		}
 		checked, err := checker.check(ctx, &d, date)
 		if err != nil {
 			return module.Plan{}, err

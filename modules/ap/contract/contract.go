@@ -186,6 +186,7 @@ const (
 	HoldTaxVariance      = "TAX_VARIANCE"
 	HoldCodingMissing    = "CODING_MISSING"
 	HoldPayeeDiffers     = "PAYEE_DIFFERS"
+	HoldBankMismatch     = "BANK_MISMATCH"
 	HoldPrepaidUnmatched = "PREPAID_UNMATCHED"
 	HoldCodingInvalid    = "CODING_INVALID"
 	HoldTaxGroupUnknown  = "TAX_GROUP_UNKNOWN"

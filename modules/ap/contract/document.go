@@ -34,7 +34,7 @@ type Document struct {
 	Withholding      []Withholding   `json:"withholding,omitempty"`
 	Discount         *Discount       `json:"discount,omitempty"`
 	PaymentReference string          `json:"payment_reference,omitempty"`
-	PayeeBank        string          `json:"payee_bank,omitempty"` // match, mismatch, none
+	PayeeBank        string          `json:"payee_bank,omitempty"` // PayeeBankMatch and others
 	PayeeDiffers     bool            `json:"payee_differs,omitempty"`
 	SourceDocument   *SourceDocument `json:"source_document,omitempty"`
 
@@ -118,6 +118,9 @@ type Attachment struct {
 type Submission struct {
 	Document
 	PostingDate *event.Date `json:"posting_date,omitempty"` // default: the intent's effective date, else the invoice date
+	// PayeeAccounts are the bank accounts that the paper asks to pay to. They are personal data,
+	// and forged ones divert payments: they are compared, and no event has them.
+	PayeeAccounts []string `json:"payee_accounts,omitempty"`
 }
 
 // Correction is the payload of correct and reinstate intents: the whole new body of a document.
@@ -139,6 +142,13 @@ type DocumentDiscarded struct {
 	DocumentRef
 	Reason string `json:"reason,omitempty"`
 }
+
+// How the accounts on a paper relate to the vendor's approved ones, the values of payee_bank.
+const (
+	PayeeBankMatch    = "match"    // every account is approved
+	PayeeBankMismatch = "mismatch" // an account is not approved
+	PayeeBankNone     = "none"     // nothing to compare: the paper names no account, or the vendor has none
+)
 
 // DocumentValidated is the data of ap.invoice.validated and ap.credit_memo.validated: the
 // document passed every check.

@@ -125,12 +125,16 @@ func WithholdingFindings(d *contract.Document, c money.Currency, settings *Setti
 }
 
 // PayeeFindings checks the document's statements about payment: a payee other than the
-// vendor, and a prepaid amount.
+// vendor, an account that is not approved, and a prepaid amount.
 func PayeeFindings(d *contract.Document) []Finding {
 	var found []Finding
 	if d.PayeeDiffers {
 		found = append(found, Finding{Kind: contract.HoldPayeeDiffers, Blocks: contract.BlocksPayment,
 			Reason: "the document names another payee than the vendor"})
+	}
+	if d.PayeeBank == contract.PayeeBankMismatch {
+		found = append(found, Finding{Kind: contract.HoldBankMismatch, Blocks: contract.BlocksPayment,
+			Reason: "the document names a bank account that is not approved for the vendor"})
 	}
 	if value(d.PrepaidAmount).Sign() > 0 && d.DocumentType != contract.TypePrepayment {
 		found = append(found, Finding{Kind: contract.HoldPrepaidUnmatched, Blocks: contract.BlocksPayment,

@@ -128,3 +128,23 @@ func (v *Vendor) applyBank(e event.Recorded, data []byte) error {
 
 // cloneBank makes the bank accounts of a clone its own. A request never changes.
 func (v *Vendor) cloneBank() { v.BankAccounts = maps.Clone(v.BankAccounts) }
+
+// ComparePayee compares the accounts on a paper with approved account numbers in their normal
+// form, and returns the document's payee_bank. The mark "[REDACTED]" is no account.
+func ComparePayee(accounts, approved []string) string {
+	known := map[string]bool{}
+	for _, number := range approved {
+		if `"`+number+`"` != shredding.Redacted {
+			known[number] = true
+		}
+	}
+	if len(known) == 0 || len(accounts) == 0 {
+		return contract.PayeeBankNone
+	}
+	for _, number := range accounts {
+		if !known[NormalAccount(number)] {
+			return contract.PayeeBankMismatch
+		}
+	}
+	return contract.PayeeBankMatch
+}

@@ -88,12 +88,7 @@ func (r *run) resolveVendor(d *ubl.Document) (vendorID, intentID string, err err
 // submit sends the document itself.
 func (r *run) submit(p *inputFile) FileResult {
 	d := &p.document
-	payload, err := d.IntentPayload(ubl.Submission{
-		VendorID: p.result.VendorID,
-		// The import knows no approved bank accounts, so every account that a document
-		// names is a mismatch.
-		PayeeBank: d.PaymentAccounts.Compare(nil),
-	})
+	payload, err := d.IntentPayload(ubl.Submission{VendorID: p.result.VendorID})
 	if err != nil {
 		return p.result.withError(encodeFault(err))
 	}

@@ -14,7 +14,8 @@ import (
 const (
 	maxNumber           = 50  // as the payload allows
 	maxCode             = 10  // codes of two or three characters
-	maxReference        = 100 // identifiers of documents, parties and items
+	maxReference        = 100 // identifiers of documents, parties, items and accounts
+	maxAccounts         = 20  // as the payload allows
 	maxPaymentReference = 140 // as a credit transfer can carry
 	maxName             = 200
 	maxAddress          = 500

@@ -3,7 +3,6 @@ package ubl
 import (
 	"cmp"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -100,31 +99,10 @@ func compact(s string) string {
 	return strings.ToUpper(strings.Join(strings.Fields(s), ""))
 }
 
-// Values of the payload field payee_bank.
-const (
-	PayeeBankMatch    = "match"    // every account of the document is approved
-	PayeeBankMismatch = "mismatch" // an account of the document is not approved
-	PayeeBankNone     = "none"     // the document names no account
-)
-
 // Accounts are the bank accounts to which a document asks for payment. They may be
 // personal data, and a forged one diverts the payment, so they can only be compared:
 // formatting and marshalling reveal none.
 type Accounts struct{ ids []string }
-
-// Compare reports how the accounts relate to those approved for the vendor. Blanks
-// and case do not matter.
-func (a Accounts) Compare(approved []string) string {
-	if len(a.ids) == 0 {
-		return PayeeBankNone
-	}
-	for _, id := range a.ids {
-		if !slices.ContainsFunc(approved, func(s string) bool { return compact(s) == id }) {
-			return PayeeBankMismatch
-		}
-	}
-	return PayeeBankMatch
-}
 
 // Format writes the number of accounts, for every verb.
 func (a Accounts) Format(s fmt.State, _ rune) { _, _ = fmt.Fprintf(s, "%d account(s)", len(a.ids)) }

@@ -181,7 +181,7 @@ func readPayment(root *Element, c *checker, d *Document) {
 	}
 	seen := map[string]bool{"": true}
 	for _, e := range root.all("cac:PaymentMeans", "cac:PayeeFinancialAccount", "cbc:ID") {
-		if id := compact(e.value()); !seen[id] {
+		if id := compact(c.text(e, "BT-84", maxReference)); !seen[id] {
 			seen[id] = true
 			d.PaymentAccounts.ids = append(d.PaymentAccounts.ids, id)
 		}

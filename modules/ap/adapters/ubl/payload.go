@@ -1,7 +1,6 @@
 package ubl
 
 import (
-	"cmp"
 	"encoding/json"
 	"errors"
 
@@ -12,8 +11,6 @@ import (
 // Submission has the values of an intent that are not in the document.
 type Submission struct {
 	VendorID string // of the registered vendor
-	// PayeeBank is the outcome of Accounts.Compare; "" is PayeeBankNone.
-	PayeeBank string
 	// Dimensions returns the dimensions of a line, or nil. May be nil.
 	Dimensions func(Line) map[string]string
 }
@@ -24,6 +21,8 @@ type intentPayload struct {
 	contract.Document
 	Lines       []linePayload         `json:"lines"`
 	Attachments []contract.Attachment `json:"attachments,omitempty"`
+	// PayeeAccounts are compared with the vendor's, and sealed where the intent is stored.
+	PayeeAccounts []string `json:"payee_accounts,omitempty"`
 }
 
 type linePayload struct {
@@ -58,11 +57,12 @@ func (d Document) IntentPayload(s Submission) (json.RawMessage, error) {
 		RoundingAmount:    d.Totals.Rounding,
 		PayableAmount:     &d.Totals.Payable,
 		PaymentReference:  d.PaymentReference,
-		PayeeBank:         cmp.Or(s.PayeeBank, PayeeBankNone),
+		PayeeBank:         contract.PayeeBankNone,
 		PayeeDiffers:      d.PayeeDiffers,
 		DueDate:           d.DueDate,
 		SourceDocument:    &contract.SourceDocument{Syntax: Syntax, SHA256: d.SHA256, TypeCode: d.TypeCode},
 	}}
+	p.PayeeAccounts = d.PaymentAccounts.ids[:min(len(d.PaymentAccounts.ids), maxAccounts)]
 	if d.DueDate != nil {
 		p.DueDateSource = contract.DueDateFromDocument
 	}
