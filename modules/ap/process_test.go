@@ -73,6 +73,7 @@ func TestEveryIntent_AnswersItsProcess(t *testing.T) {
 	do("controller", "gl.define_fiscal_year", object{"label": "2026", "start": "2026-01-01", "end": "2026-12-31"})
 	do("controller", "gl.open_period", object{"module": "gl", "period": "2026-01"})
 	do("controller", "gl.close_period", object{"module": "gl", "period": "2026-01", "level": "soft"})
+	do("gl_accountant", "gl.change_account", object{"code": "6200", "name": "Renamed", "reason": "clearer"})
 	do("controller", "gl.reopen_period", object{"module": "gl", "period": "2026-01", "reason": "late papers"})
 	do("module", "gl.set_exchange_rate", object{"from": "USD", "to": "EUR", "date": "2025-03-02", "rate": n("0.93")})
 	journal := object{"description": "Rent", "posting_date": "2025-03-15", "lines": []object{

@@ -81,7 +81,8 @@ var (
 	allRoles   = []string{"ap_clerk", "approver", "vendor_admin", "treasurer", "gl_accountant", "controller", "cfo", "admin", "auditor", "module", "importer"}
 	submitters = map[string][]string{
 		"gl.configure_ledger": {"admin"}, "gl.define_account": {"gl_accountant", "controller"},
-		"gl.block_account": {"gl_accountant", "controller"}, "gl.unblock_account": {"gl_accountant", "controller"},
+		"gl.change_account": {"gl_accountant", "controller"},
+		"gl.block_account":  {"gl_accountant", "controller"}, "gl.unblock_account": {"gl_accountant", "controller"},
 		"gl.define_dimension_value": {"gl_accountant"}, "gl.define_fiscal_year": {"controller"},
 		"gl.open_period": {"controller"}, "gl.close_period": {"controller"}, "gl.reopen_period": {"controller"},
 		"gl.post_journal":    {"gl_accountant", "controller", "module"},

@@ -12,7 +12,7 @@ import (
 // journals. Amounts are decimal strings in the currency of their row.
 func registerEntities(r *module.Registrar) {
 	r.EntityFold(module.EntityFold{
-		EntityType: "account", Version: 1,
+		EntityType: "account", Version: 2,
 		New:   func(id string) any { return &accountEntity{Account: domain.Account{Code: id}} },
 		Apply: func(s any, e event.Recorded, data []byte) error { return s.(*accountEntity).apply(e.Type, data) },
 	})
@@ -43,6 +43,9 @@ func (a *accountEntity) apply(eventType string, data []byte) error {
 	switch eventType {
 	case domain.EventAccountDefined:
 		a.Status = "active"
+		return json.Unmarshal(data, &a.Account)
+	case domain.EventAccountChanged:
+		a.Account = domain.Account{} // members that the change removed are absent
 		return json.Unmarshal(data, &a.Account)
 	case domain.EventAccountBlocked:
 		a.Status = "blocked"

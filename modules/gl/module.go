@@ -87,11 +87,11 @@ func readSchema(name string) (json.RawMessage, error) {
 }
 
 func eventTypes() []module.EventType {
-	return slices.Concat(settingsTypes(), chartTypes(), calendarTypes(), rateTypes(), journalTypes())
+	return slices.Concat(settingsTypes(), chartTypes(), accountChangeTypes(), calendarTypes(), rateTypes(), journalTypes())
 }
 
 func (m *Module) intents() []module.IntentType {
-	return slices.Concat(settingsIntents(), chartIntents(), m.calendarIntents(), rateIntents(), journalIntents())
+	return slices.Concat(settingsIntents(), chartIntents(), accountChangeIntents(), m.calendarIntents(), rateIntents(), journalIntents())
 }
 
 // declare makes an event type of the ledger, without an example if it is "".

@@ -17,9 +17,10 @@ const (
 
 func registerReadModels(r *module.Registrar) {
 	r.Projection(module.Projection{
-		Name: ProjectionLedger, Version: 1,
+		Name: ProjectionLedger, Version: 2,
 		EventTypes: []string{
 			domain.EventJournalPosted, domain.EventJournalReversed, domain.EventLedgerConfigured, domain.EventAccountDefined,
+			domain.EventAccountChanged,
 		},
 	})
 	r.ReadModel(module.ReadModel{

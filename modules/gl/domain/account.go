@@ -40,6 +40,21 @@ func (a Account) AcceptsCurrency(currency string) bool {
 	return len(a.Currencies) == 0 || slices.Contains(a.Currencies, currency)
 }
 
+// Clone copies the account with everything it points to.
+func (a Account) Clone() Account {
+	a.ActiveFrom, a.ActiveTo = cloneDate(a.ActiveFrom), cloneDate(a.ActiveTo)
+	a.Currencies, a.RequiredDimensions = slices.Clone(a.Currencies), slices.Clone(a.RequiredDimensions)
+	return a
+}
+
+func cloneDate(d *event.Date) *event.Date {
+	if d == nil {
+		return nil
+	}
+	c := *d
+	return &c
+}
+
 // AccountState is the state of an account's stream.
 type AccountState struct {
 	Defined bool
@@ -53,7 +68,7 @@ func (s *AccountState) Clone() *AccountState { c := *s; return &c }
 // Apply folds an event.
 func (s *AccountState) Apply(e event.Recorded, data []byte) error {
 	switch e.Type {
-	case EventAccountDefined:
+	case EventAccountDefined, EventAccountChanged:
 		var a Account
 		if err := json.Unmarshal(data, &a); err != nil {
 			return fmt.Errorf("account: %w", err)

@@ -8,6 +8,7 @@ const (
 	EventJournalReversed       = "gl.journal.reversed"
 	EventLedgerConfigured      = "gl.ledger.configured"
 	EventAccountDefined        = "gl.account.defined"
+	EventAccountChanged        = "gl.account.changed"
 	EventAccountBlocked        = "gl.account.blocked"
 	EventAccountUnblocked      = "gl.account.unblocked"
 	EventDimensionValueDefined = "gl.dimension_value.defined"

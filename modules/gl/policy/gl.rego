@@ -9,6 +9,7 @@ import rego.v1
 submitters := {
 	"gl.configure_ledger": {"admin"},
 	"gl.define_account": {"gl_accountant", "controller"},
+	"gl.change_account": {"gl_accountant", "controller"},
 	"gl.block_account": {"gl_accountant", "controller"},
 	"gl.unblock_account": {"gl_accountant", "controller"},
 	"gl.define_dimension_value": {"gl_accountant"},
@@ -86,7 +87,7 @@ second_roles := ["controller", "cfo"] if {
 
 second_roles := ["controller", "cfo"] if input.intent.type == "gl.reopen_period"
 
-changes_chart if input.intent.type in {"gl.define_account", "gl.block_account", "gl.unblock_account"}
+changes_chart if input.intent.type in {"gl.define_account", "gl.change_account", "gl.block_account", "gl.unblock_account"}
 
 second_person if {
 	input.facts.second_person

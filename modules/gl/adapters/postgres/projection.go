@@ -117,7 +117,7 @@ func (p *Projection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded, jo
 		return p.queries.LedgerInsert(ctx, db, &gldb.LedgerInsertParams{
 			PartitionID: partition, Version: version, Sequence: sequence, FunctionalCurrency: s.FunctionalCurrency,
 		})
-	case domain.EventAccountDefined:
+	case domain.EventAccountDefined, domain.EventAccountChanged:
 		var a domain.Account
 		if err := json.Unmarshal(data, &a); err != nil {
 			return err
