@@ -290,3 +290,22 @@ func TestValidatePatternCost(t *testing.T) {
 		require.Fail(t, "the pattern is matched by backtracking")
 	}
 }
+
+func TestValidate_SizeLimits(t *testing.T) {
+	t.Parallel()
+	s := mustCompile(t, `{"properties":{"lines":{"type":"array","minItems":2,"maxItems":1000},"text":{"type":"string","minLength":3,"maxLength":5},
+		"map":{"type":"object","minProperties":1,"maxProperties":1}}}`)
+	for document, detail := range map[string]string{
+		`{"lines":[` + strings.Repeat("1,", 1000) + `1]}`: "The limit is 1,000 elements; this value has 1,001.",
+		`{"lines":[1]}`:         "The minimum is 2 elements; this value has 1.",
+		`{"text":"Größer"}`:     "The limit is 5 characters; this value has 6.",
+		`{"text":"ö"}`:          "The minimum is 3 characters; this value has 1.",
+		`{"map":{"a":1,"b":2}}`: "The limit is 1 member; this value has 2.",
+		`{"map":{}}`:            "The minimum is 1 member; this value has 0.",
+	} {
+		found, err := s.Validate(json.RawMessage(document))
+		require.NoError(t, err)
+		require.Len(t, found, 1)
+		require.Equal(t, detail, found[0].Detail)
+	}
+}

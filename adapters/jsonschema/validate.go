@@ -3,9 +3,12 @@ package jsonschema
 import (
 	"cmp"
 	"encoding/json"
+	"fmt"
 	"runtime"
 	"slices"
+	"strconv"
 	"strings"
+	"unicode/utf8"
 
 	"github.com/xeipuuv/gojsonschema"
 
@@ -134,7 +137,9 @@ func violations(errs []gojsonschema.ResultError) []fault.Violation {
 		if sentences[keyword] == "" {
 			keyword = "internal"
 		}
-		out = append(out, violation(pointerOf(e), keyword))
+		v := violation(pointerOf(e), keyword)
+		v.Detail = cmp.Or(limitDetail(keyword, e), v.Detail)
+		out = append(out, v)
 		if len(out) < 4*maxViolations && i+1 < len(errs) {
 			continue
 		}
@@ -168,6 +173,49 @@ func pointerOf(e gojsonschema.ResultError) string {
 
 func violation(pointer, keyword string) fault.Violation {
 	return fault.Violation{Field: pointer, Code: "schema." + keyword, Detail: sentences[keyword]}
+}
+
+// limitDetail names the limit of a size and how large the value is; "" for other keywords.
+// It quotes no value: a size says nothing about the content.
+func limitDetail(keyword string, e gojsonschema.ResultError) string {
+	var words, unit string
+	got := 0
+	switch v := e.Value().(type) {
+	case []any:
+		got, unit = len(v), "elements"
+	case map[string]any:
+		got, unit = len(v), "members"
+	case string:
+		got, unit = utf8.RuneCountInString(v), "characters"
+	default:
+		return ""
+	}
+	name := "max"
+	switch keyword {
+	case "max_items", "max_properties", "max_length":
+		words = "The limit is %s %s; this value has %s."
+	case "min_items", "min_properties", "min_length":
+		words, name = "The minimum is %s %s; this value has %s.", "min"
+	default:
+		return ""
+	}
+	limit, ok := e.Details()[name].(int)
+	if !ok {
+		return ""
+	}
+	if limit == 1 {
+		unit = strings.TrimSuffix(unit, "s")
+	}
+	return fmt.Sprintf(words, grouped(limit), unit, grouped(got))
+}
+
+// grouped writes a count with a comma between groups of three digits.
+func grouped(n int) string {
+	s := strconv.Itoa(n)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
 }
 
 // keywords maps error types of the library to the keyword that failed, where they differ.
