@@ -52,6 +52,89 @@ func CheckText(field, s string) error {
 		"this text holds what looks like personal data (%s) and is kept for ever; word it without", kind).WithField(field)
 }
 
+// CheckNoAccountNumber refuses a text that holds the number of a bank account (IBAN) or a
+// card anywhere, also one written in groups: pii.in_text.
+func CheckNoAccountNumber(field, s string) error {
+	kind := accountNumberIn(s)
+	if kind == "" {
+		return nil
+	}
+	return fault.New(fault.Invalid, "pii.in_text",
+		"this text holds what looks like an account or card number (%s) and is kept for ever; leave the number out", kind).WithField(field)
+}
+
+func accountNumberIn(s string) string {
+	for i := range len(s) {
+		switch {
+		case i > 0 && isAlphanumeric(s[i-1]):
+		case beginsWithIBAN(s[i:]):
+			return "iban"
+		case beginsWithCard(s[i:]):
+			return "card"
+		}
+	}
+	return ""
+}
+
+// beginsWithIBAN reports whether a text begins with an IBAN, whose groups may be separated
+// by one blank or dash.
+func beginsWithIBAN(s string) bool {
+	if len(s) < 15 {
+		return false
+	}
+	want, known := ibanLength[strings.ToUpper(s[:2])]
+	if !known {
+		return false
+	}
+	iban, end := make([]byte, 0, want), 0
+	for ; end < len(s) && len(iban) < want; end++ {
+		switch {
+		case isAlphanumeric(s[end]):
+			iban = append(iban, s[end])
+		case !isSeparator(s[end]) || isSeparator(s[end-1]):
+			return false
+		}
+	}
+	if len(iban) < want || end < len(s) && isAlphanumeric(s[end]) {
+		return false
+	}
+	return looksLikeIBAN(strings.ToUpper(string(iban)))
+}
+
+// minCardInText is the fewest digits of a card number inside a text. Numbers of 13 digits
+// are article numbers there: such cards are no longer issued.
+const minCardInText = 14
+
+// beginsWithCard reports whether a text begins with a card number: in one word, in groups of
+// four, or in groups of 4, 6 and the rest.
+func beginsWithCard(s string) bool {
+	digits := make([]byte, 0, 20)
+	for i, group := 0, 0; i < len(s); group++ {
+		start := i
+		for i < len(s) && isDigit(s[i]) && len(digits) < cap(digits) {
+			digits = append(digits, s[i])
+			i++
+		}
+		if i == start || i < len(s) && isAlphanumeric(s[i]) {
+			return false
+		}
+		if len(digits) >= minCardInText && looksLikeCard(string(digits)) {
+			return true
+		}
+		if n := i - start; n != 4 && (group != 1 || n != 6) || i == len(s) || !isSeparator(s[i]) {
+			return false
+		}
+		i++
+	}
+	return false
+}
+
+func isSeparator(c byte) bool { return c == ' ' || c == '-' }
+
+func isDigit(c byte) bool { return c >= '0' && c <= '9' }
+
+func isAlphanumeric(c byte) bool { return isDigit(c) || isUpper(c) || c >= 'a' && c <= 'z' }
+
 func looksLikeEmail(s string) bool {
 	at := strings.IndexByte(s, '@')
 	if at <= 0 || at == len(s)-1 {

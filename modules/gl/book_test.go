@@ -165,7 +165,7 @@ func kindOf(code string) fault.Kind {
 		return fault.Conflict
 	case ends(".over_limit", ".forbidden") || strings.HasPrefix(code, "sod."):
 		return fault.Forbidden
-	case strings.HasPrefix(code, "money.") || strings.Contains(code, ".unbalanced") || ends("_mismatch", "_invalid"):
+	case strings.HasPrefix(code, "money.") || strings.HasPrefix(code, "text.") || strings.HasPrefix(code, "pii.") || strings.Contains(code, ".unbalanced") || ends("_mismatch", "_invalid"):
 		return fault.Invalid
 	default:
 		return fault.FailedPrecondition

@@ -70,6 +70,7 @@ func (m *Module) Register(r *module.Registrar) error {
 		}
 		t.Schema, t.Policy = schema, policyPackage
 		t.OnDuplicate = onDuplicate
+		t.Plan = module.WithTexts(t.Plan, "description", "name", "reason")
 		r.Intent(t)
 	}
 	registerFolds(r)

@@ -4,11 +4,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 	"sort"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/domain/text"
 )
 
 // Bounds for raw appends. In journals of intents the planner numbers the lines, and the
@@ -21,7 +23,8 @@ const (
 // CheckJournal is the check of gl.journal.posted. It runs before every append, raw ones
 // included, so that every journal in the log balances: debit equals credit exactly in each
 // currency and in functional currency. It also checks the number of lines and their
-// numbering, the form and scale of amounts, and the totals. Faults: gl.journal.line_count,
+// numbering, the form and scale of amounts, and the totals. It refuses a journal that moves
+// nothing and one without a description. Faults: gl.journal.line_count, gl.journal.zero, text.blank,
 // gl.journal.line_number_invalid, gl.journal.unbalanced,
 // gl.journal.unbalanced_functional, gl.journal.functional_currency_invalid,
 // gl.journal.functional_amount_mismatch, gl.journal.total_mismatch, money.*.
@@ -58,6 +61,12 @@ func (j *JournalPosted) Check() error {
 	if err := checkBalances(j.Lines, functional); err != nil {
 		return err
 	}
+	if err := text.CheckNotBlank("/description", j.Description); err != nil {
+		return err
+	}
+	if err := j.checkNotZero(); err != nil {
+		return err
+	}
 	debit, credit := FunctionalTotals(j.Lines)
 	if !j.TotalDebit.Equal(debit) || !j.TotalCredit.Equal(credit) {
 		return fault.New(fault.Invalid, "gl.journal.total_mismatch",
@@ -65,6 +74,17 @@ func (j *JournalPosted) Check() error {
 			With("currency", functional.Code).With("debit", debit.Fixed(functional.MinorUnit)).With("credit", credit.Fixed(functional.MinorUnit))
 	}
 	return nil
+}
+
+// checkNotZero refuses a journal that moves nothing. The reversal of one passes, so that it
+// can be taken back where the log already has it.
+func (j *JournalPosted) checkNotZero() error {
+	if j.JournalType == Reversal || slices.ContainsFunc(j.Lines, func(l Line) bool { return !l.Amount.IsZero() || !l.FunctionalAmount.IsZero() }) {
+		return nil
+	}
+	return fault.New(fault.FailedPrecondition, "gl.journal.zero",
+		"all %d lines are 0 in their currency and in functional currency; a journal moves an amount, so correct the lines", len(j.Lines)).
+		WithField("/lines").With("lines", len(j.Lines))
 }
 
 func (l *Line) check(i int, functional money.Currency) error {
