@@ -1,6 +1,7 @@
 package gl
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -56,6 +57,9 @@ func checkSettings(s domain.Settings, on event.Date) error {
 	currency, err := money.LookupCurrency(s.FunctionalCurrency, on.Time())
 	if err != nil {
 		return fault.WithField(err, "/functional_currency")
+	}
+	if err := cmp.Or(money.CheckNonNegative(s.RateTolerance), money.CheckPercent(s.RateTolerance)); err != nil {
+		return fault.WithField(err, "/rate_tolerance_percent")
 	}
 	for _, name := range slices.Sorted(maps.Keys(s.TaxGroups)) {
 		g := s.TaxGroups[name]

@@ -17,6 +17,7 @@ type facts struct {
 	Limits       map[string]*money.Number `json:"limits"` // by role, functional currency; null is none
 	Journal      *journalFacts            `json:"journal,omitempty"`
 	CloseLevel   string                   `json:"close_level,omitempty"`
+	Rate         *rateFacts               `json:"rate,omitempty"`
 }
 
 type journalFacts struct {

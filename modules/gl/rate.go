@@ -48,11 +48,48 @@ func planSetExchangeRate(ctx context.Context, in module.Input, s module.State) (
 			"the %s rate from %s to %s on %s is %s already; give a reason to correct it", rate.RateType, rate.From, rate.To, rate.Date, have.Rate).
 			WithField("/date").WithNumbers(have.Rate.String(), rate.Rate.String())
 	}
-	known, err := loadFacts(ctx, contract.NewLedger(s))
+	ledger := contract.NewLedger(s)
+	known, err := loadFacts(ctx, ledger)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	if known.Rate, err = compareRate(ctx, ledger, history, rate); err != nil {
+		return module.Plan{}, err
+	}
 	return module.Plan{
 		Events: []event.Draft{{Type: domain.EventExchangeRateSet, EffectiveDate: rate.Date, Stream: stream, Data: rate}},
 		Facts:  known,
-	}, err
+	}, nil
+}
+
+// rateFacts compare a rate with those that the ledger has.
+type rateFacts struct {
+	Corrects  bool         `json:"corrects"` // the day has a rate already
+	Deviates  bool         `json:"deviates"` // from the latest rate by more than the tolerance
+	Previous  money.Number `json:"previous"`
+	Tolerance money.Number `json:"tolerance_percent"`
+}
+
+// compareRate compares a rate with the latest one of its day or before; nil if there is
+// none. Whether the rate was used would take a search through all journals, so every
+// correction counts as one of a used rate.
+func compareRate(ctx context.Context, ledger *contract.Ledger, history *domain.RateHistory, rate domain.ExchangeRate) (*rateFacts, error) {
+	latest, found := history.Latest(rate.RateType, rate.Date)
+	if !found {
+		return nil, nil
+	}
+	settings, err := ledger.Settings(ctx)
+	if fault.CodeOf(err) == "gl.ledger.not_configured" {
+		settings, err = domain.Settings{RateTolerance: domain.DefaultRateTolerance()}, nil
+	}
+	if err != nil {
+		return nil, err
+	}
+	difference := rate.Rate.Sub(latest.Rate).Abs().Mul(money.FromInt(100))
+	return &rateFacts{
+		Corrects: latest.Date == rate.Date, Deviates: difference.Cmp(latest.Rate.Mul(settings.RateTolerance)) > 0,
+		Previous: latest.Rate, Tolerance: settings.RateTolerance,
+	}, nil
 }
 
 // checkRateValue refuses a rate outside the grammar of package money, and one of a

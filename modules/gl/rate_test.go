@@ -2,9 +2,12 @@ package gl_test
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/domain/fault"
 )
 
 func TestExchangeRates(t *testing.T) {
@@ -56,4 +59,27 @@ func TestLatestRate(t *testing.T) {
 	require.Equal(t, "EUR", f.Attributes["from"])
 	b.execute(t, "gl_accountant", "gl.set_exchange_rate", `{"from": "USD", "to": "GBP", "date": "2026-03-01", "rate": 0.8}`)
 	b.refuse(t, "gl.rate.missing", "gl_accountant", "gl.post_journal", twoLines("1", "1", "GBP", "2026-03-05"))
+}
+
+// TestSetExchangeRate_SecondPerson: rates far from the latest one and corrections wait.
+func TestSetExchangeRate_SecondPerson(t *testing.T) {
+	t.Parallel()
+	b := newLedger(t)
+	b.execute(t, "admin", "gl.configure_ledger", strings.Replace(exampleConfigureLedger, `"second_person": false`, `"second_person": true, "rate_tolerance_percent": 5`, 1))
+	set := func(date, rate, more string) string {
+		return fmt.Sprintf(`{"from": "EUR", "to": "USD", "date": %q, "rate": %s%s}`, date, rate, more)
+	}
+	// The latest rate is 1.0834: 5 percent of it are 0.05417.
+	b.execute(t, "gl_accountant", "gl.set_exchange_rate", set("2026-03-02", "1.13757", ""))
+	b.execute(t, "gl_accountant", "gl.set_exchange_rate", set("2026-03-03", "1.0806915", ""))
+	b.execute(t, "gl_accountant", "gl.set_exchange_rate", set("2026-02-27", "9", ""))
+	b.execute(t, "gl_accountant", "gl.set_exchange_rate", `{"from": "EUR", "to": "USD", "date": "2026-03-03", "rate": 9, "rate_type": "closing"}`)
+	waiting := b.pend(t, "module", "gl.set_exchange_rate", set("2026-03-04", "0.92", ""))
+	require.Equal(t, []string{"gl_accountant", "controller", "cfo"}, waiting.Needs[0].Roles)
+	b.mustApprove(t, "gl_accountant", waiting)
+	waiting = b.pend(t, "gl_accountant", "gl.set_exchange_rate", set("2026-03-04", "0.93", `, "reason": "Typing error"`))
+	_, err := b.approve(t, "gl_accountant", waiting)
+	require.Equal(t, "sod.same_person", fault.CodeOf(err))
+	b.mustApprove(t, "cfo", waiting)
+	b.refuse(t, "money.scale", "admin", "gl.configure_ledger", strings.Replace(exampleConfigureLedger, `"rate_age_days": 31`, `"rate_tolerance_percent": 5.1234567`, 1))
 }

@@ -11,6 +11,10 @@ import (
 // defaultRateAgeDays is how old a spot rate may be if the configuration does not set it.
 const defaultRateAgeDays = 31
 
+// DefaultRateTolerance is Settings.RateTolerance if the configuration does not set it. Rates
+// of a month differ by a few percent; a slipped decimal point or an inverse rate by more.
+func DefaultRateTolerance() money.Number { return money.FromInt(10) }
+
 // TaxGroup has the rate of one kind of tax and the accounts to which it is posted.
 type TaxGroup struct {
 	Rate               money.Number `json:"rate"`                      // percent of the taxable amount
@@ -36,14 +40,17 @@ func (g *TaxGroup) UnmarshalJSON(b []byte) error {
 // Settings are the ledger's configuration and the data of gl.ledger.configured. Each event
 // has all settings and replaces the earlier ones.
 type Settings struct {
-	FunctionalCurrency string                   `json:"functional_currency"`
-	DefaultDimensions  map[string]string        `json:"default_dimensions"`
-	RateAgeDays        int                      `json:"rate_age_days"`
-	TaxGroups          map[string]TaxGroup      `json:"tax_groups"`
-	PostingProfile     map[string]string        `json:"posting_profile"` // role → account
-	Limits             map[string]*money.Number `json:"limits"`          // role → largest journal without an approval, functional currency; null is no limit
-	SecondPerson       bool                     `json:"second_person"`
-	OrderlyClose       bool                     `json:"orderly_close"`
+	FunctionalCurrency string            `json:"functional_currency"`
+	DefaultDimensions  map[string]string `json:"default_dimensions"`
+	RateAgeDays        int               `json:"rate_age_days"`
+	// RateTolerance is how far a rate may be from the latest one, in percent of it, before a
+	// second person agrees.
+	RateTolerance  money.Number             `json:"rate_tolerance_percent"`
+	TaxGroups      map[string]TaxGroup      `json:"tax_groups"`
+	PostingProfile map[string]string        `json:"posting_profile"` // role → account
+	Limits         map[string]*money.Number `json:"limits"`          // role → largest journal without an approval, functional currency; null is no limit
+	SecondPerson   bool                     `json:"second_person"`
+	OrderlyClose   bool                     `json:"orderly_close"`
 }
 
 // DefaultLimits are the limits of roles that the settings do not name.
@@ -66,7 +73,7 @@ func (s Settings) EffectiveLimits() map[string]*money.Number {
 // UnmarshalJSON fills in the defaults of absent members, so that no map is nil.
 func (s *Settings) UnmarshalJSON(b []byte) error {
 	type plain Settings
-	p := plain{RateAgeDays: defaultRateAgeDays, SecondPerson: true, OrderlyClose: true}
+	p := plain{RateAgeDays: defaultRateAgeDays, RateTolerance: DefaultRateTolerance(), SecondPerson: true, OrderlyClose: true}
 	if err := json.Unmarshal(b, &p); err != nil {
 		return err
 	}

@@ -87,6 +87,14 @@ second_roles := ["controller", "cfo"] if {
 
 second_roles := ["controller", "cfo"] if input.intent.type == "gl.reopen_period"
 
+# A rate that corrects another one, or is far from the latest one. Its requester may be a
+# service, so the second person has one of these roles.
+second_roles := reviewers if doubtful_rate
+
+doubtful_rate if input.facts.rate.corrects
+
+doubtful_rate if input.facts.rate.deviates
+
 changes_chart if input.intent.type in {"gl.define_account", "gl.change_account", "gl.block_account", "gl.unblock_account"}
 
 second_person if {
