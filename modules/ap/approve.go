@@ -51,6 +51,7 @@ func planApprove(k contract.Kind) func(context.Context, module.Input, module.Sta
 		approval := contract.DocumentApproved{
 			DocumentRef: contract.RefTo(k, p.ID()), PostingDate: date, FunctionalAmount: gross, FunctionalCurrency: books.FunctionalCurrency,
 			Step: len(d.Approvers) + 1, StepsRequired: 1, Comment: p.Comment,
+			ApproverRoles: approvingRoles(in.Roles),
 		}
 		if gross.Cmp(settings.SecondApproverAbove) > 0 {
 			approval.StepsRequired = 2
@@ -72,6 +73,11 @@ func planApprove(k contract.Kind) func(context.Context, module.Input, module.Sta
 		plan.Events, plan.Rules, f.Period, err = a.post(ctx, s)
 		return plan, err
 	})
+}
+
+// approvingRoles returns those of an approver's roles whose limits count, in a fixed order.
+func approvingRoles(roles []string) []string {
+	return slices.DeleteFunc([]string{"approver", "controller", "cfo"}, func(role string) bool { return !slices.Contains(roles, role) })
 }
 
 func onHoldFault(k contract.Kind, holds []domain.Hold) error {

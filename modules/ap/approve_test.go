@@ -362,6 +362,34 @@ func TestApprove_SecondApprover(t *testing.T) {
 	require.Len(t, b.events(b.execute("controller:ann", "ap.approve_invoice", object{"invoice_id": one})), 3)
 }
 
+// TestApprove_OverControllersLimit: a CFO and a controller, one person each, approve in
+// either order what is over the controller's limit. Two controllers do not.
+func TestApprove_OverControllersLimit(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	b.vendor("V1", nil)
+	for i, order := range [][2]string{{"controller", "cfo"}, {"cfo", "controller"}} {
+		id := b.invoice(documentPayload("V1", fmt.Sprintf("HUGE%d", i), fmt.Sprintf("100000%d.01", i), nil))
+		b.refuse("ap.approval.over_limit", "approver", "ap.approve_invoice", object{"invoice_id": id})
+		first := b.events(b.execute(order[0], "ap.approve_invoice", object{"invoice_id": id}))
+		require.Equal(t, []string{"ap.invoice.approval_recorded"}, types(first))
+		require.Equal(t, []any{order[0]}, first[0].data["approver_roles"])
+		b.refuse("ap.approval.over_limit", "approver", "ap.approve_invoice", object{"invoice_id": id})
+		second := b.events(b.execute(order[1], "ap.approve_invoice", object{"invoice_id": id}))
+		require.Equal(t, []string{"ap.invoice.approved", "gl.journal.posted", "ap.invoice.posted"}, types(second))
+	}
+	id := b.invoice(documentPayload("V1", "TWO CONTROLLERS", "1000002.01", nil))
+	b.execute("controller:ann", "ap.approve_invoice", object{"invoice_id": id})
+	f := b.refuse("ap.approval.over_limit", "controller:bob", "ap.approve_invoice", object{"invoice_id": id})
+	require.Equal(t, []any{"cfo"}, f.Attributes["roles_that_may"])
+
+	b.refuse("sod.same_person", "cfo:ann", "ap.approve_invoice", object{"invoice_id": id})
+
+	// Without a role that covers the amount no approval is recorded.
+	b.execute("admin", "ap.configure", object{"limits": object{"cfo": n("1000000")}})
+	b.refuse("ap.approval.over_limit", "controller", "ap.approve_invoice", object{"invoice_id": b.invoice(documentPayload("V1", "NO ROLE", "1000003.01", nil))})
+}
+
 func TestConfigure_SecondPerson(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)

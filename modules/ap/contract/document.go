@@ -214,6 +214,7 @@ type DocumentApproved struct {
 	Step               int          `json:"step"`           // 1 or 2
 	StepsRequired      int          `json:"steps_required"` // 2 above the second approver's threshold
 	Comment            string       `json:"comment,omitempty"`
+	ApproverRoles      []string     `json:"approver_roles,omitempty"` // roles of the approver whose limits count; absent: the limit of one covered the amount
 }
 
 // DocumentPosted is the data of ap.invoice.posted and ap.credit_memo.posted: a copy of the

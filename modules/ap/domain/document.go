@@ -38,7 +38,8 @@ func OpenStates() []State { return []State{StatePosted, StatePartiallyPaid} }
 type Step struct {
 	Name    string   `json:"step"` // "drafted", "submitted", "corrected", "reinstated", "approved"
 	EventID string   `json:"event_id"`
-	Persons []string `json:"persons"` // see Persons
+	Persons []string `json:"persons"`         // see Persons
+	Roles   []string `json:"roles,omitempty"` // of an approver, see contract.DocumentApproved
 }
 
 // Hold blocks approval or payment of a document until it is released.
@@ -132,6 +133,11 @@ func (d *Document) Apply(e event.Recorded, data []byte) error {
 		if err != nil {
 			return err
 		}
+		var a contract.DocumentApproved
+		if err := json.Unmarshal(data, &a); err != nil {
+			return fmt.Errorf("approval: %w", err)
+		}
+		step.Roles = a.ApproverRoles
 		d.Approvers = append(d.Approvers, step)
 		if e.Type == d.Kind.Event(contract.Approved) {
 			d.State = StatePosted

@@ -211,6 +211,33 @@ covered if {
 	role in roles_that_may
 }
 
+# Of two approvals one has to be covered by its approver's limit; the other may be a
+# controller's. So a CFO and a controller together approve what is over the controller's
+# limit.
+covered if {
+	input.facts.approval.steps_required > 1
+	"controller" in input.actor.roles
+	other_covers
+}
+
+# The first of two approvals leaves the covered one to the second approver.
+other_covers if {
+	input.facts.approval.step < input.facts.approval.steps_required
+	count(roles_that_may) > 0
+}
+
+other_covers if {
+	some step in object.get(input.facts, "approvers", [])
+	some role in step.roles
+	role in roles_that_may
+}
+
+# Approvals from before roles were recorded were all covered.
+other_covers if {
+	some step in object.get(input.facts, "approvers", [])
+	not step.roles
+}
+
 limit_denials := [{
 	"code": "ap.approval.over_limit",
 	"kind": "forbidden",
