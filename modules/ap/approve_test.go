@@ -144,6 +144,13 @@ func TestPostingLines(t *testing.T) {
 			[]string{"debit 1200 700 EUR PROD", "credit 2000 700 EUR PROD"}},
 		{"opening item", doc("1Q", []object{line("", "800", "")}, "0", nil, "800", object{"document_type": "opening"}),
 			[]string{"debit 3900 800 EUR PROD", "credit 2000 800 EUR PROD"}},
+		{"opening item with tax, which earlier books deducted",
+			doc("1S", []object{line("", "113.00", "S/19")}, "21.47", []object{tax("S/19", 19, "113.00", "21.47")}, "134.47", object{"document_type": "opening"}),
+			[]string{"debit 3900 134.47 EUR PROD", "credit 2000 134.47 EUR PROD"}},
+		{"opening item of reverse charge, rounded and withheld",
+			doc("1T", []object{line("", "87.98", "AE/0")}, "0", []object{tax("AE/0", 0, "87.98", "0")}, "87.98",
+				object{"document_type": "opening", "rounding_amount": n("0.02"), "withholding": []object{{"code": "W10", "amount": n("10")}}}),
+			[]string{"debit 3900 78.00 EUR PROD", "credit 2000 78.00 EUR PROD"}},
 		{"two departments", doc("1R", []object{line("5100", "10", ""), {"account": "6100", "amount": n("20"), "dimensions": object{"department": "ENG"}}}, "0", nil, "30", nil),
 			[]string{"debit 5100 10 EUR PROD", "debit 6100 20 EUR ENG", "credit 2000 30 EUR FIN"}},
 	} {

@@ -37,13 +37,17 @@ type journalBuilder struct {
 // PlanSubledgerJournal adds a line for them.
 func journalLines(ctx context.Context, ledger *gl.Ledger, books gl.Settings, settings *domain.Settings, vendor *domain.Vendor, k contract.Kind, d *contract.Document, c money.Currency, head map[string]string) ([]gl.SubledgerLine, error) {
 	j := &journalBuilder{ctx: ctx, ledger: ledger, books: books, settings: settings, vendor: vendor, kind: k, d: d, currency: c, head: head}
-	j.addDocumentLines()
-	j.addTax()
-	j.addWithholding()
-	if d.RoundingAmount != nil {
-		j.add(j.profileAccount(gl.RoleRounding), *d.RoundingAmount, gl.SubledgerLine{Description: "Rounding", Dimensions: j.withDepartment(nil)})
-	}
 	control := domain.Control(d)
+	if d.DocumentType == contract.TypeOpening {
+		j.addOpening(control)
+	} else {
+		j.addDocumentLines()
+		j.addTax()
+		j.addWithholding()
+		if d.RoundingAmount != nil {
+			j.add(j.profileAccount(gl.RoleRounding), *d.RoundingAmount, gl.SubledgerLine{Description: "Rounding", Dimensions: j.withDepartment(nil)})
+		}
+	}
 	j.add(j.profileAccountIf(!control.IsZero(), gl.RoleAPControl), control.Neg(), gl.SubledgerLine{
 		Description: journalTitle(k, d), Control: true,
 		Dimensions: j.withDepartment(map[string]string{dimensionVendor: d.VendorID}),
@@ -113,6 +117,12 @@ func (j *journalBuilder) addDocumentLines() {
 	}
 }
 
+// addOpening posts what is open of an item from earlier books, gross. Those books have
+// deducted its tax, withheld and rounded already.
+func (j *journalBuilder) addOpening(open money.Number) {
+	j.add(j.profileAccountIf(!open.IsZero(), gl.RoleOpening), open, gl.SubledgerLine{Description: journalTitle(j.kind, j.d), Dimensions: withDefaults(nil, j.head)})
+}
+
 // maxJournalText is the longest text of a journal line, in characters.
 const maxJournalText = 200
 
@@ -131,11 +141,8 @@ func (j *journalBuilder) lineAccount(i int) string {
 		return ""
 	}
 	l := &j.d.Lines[i]
-	switch j.d.DocumentType {
-	case contract.TypePrepayment:
+	if j.d.DocumentType == contract.TypePrepayment {
 		return j.profileAccount(gl.RolePrepayment)
-	case contract.TypeOpening:
-		return j.profileAccount(gl.RoleOpening)
 	}
 	if l.Account != "" {
 		return l.Account
