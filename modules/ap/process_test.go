@@ -1,6 +1,7 @@
 package ap_test
 
 import (
+	"maps"
 	"context"
 	"errors"
 	"strings"
@@ -80,6 +81,10 @@ func TestEveryIntent_AnswersItsProcess(t *testing.T) {
 		{"account": "6200", "debit_credit": "debit", "amount": n("10")}, {"account": "1200", "debit_credit": "credit", "amount": n("10")},
 	}}
 	posted := do("gl_accountant", "gl.post_journal", journal)
+	accrual := object{"reversal_date": "2025-03-31"}
+	maps.Copy(accrual, journal)
+	do("gl_accountant", "gl.post_journal", accrual)
+	do("module", "gl.run_due_reversals", object{"through": "2025-03-31"})
 	do("gl_accountant", "gl.reverse_journal", object{"journal_id": posted.Events[0].Stream.ID, "reason": "posted twice"})
 
 	// Payables: a document's later intents answer the process that the document began.

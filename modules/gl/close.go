@@ -56,7 +56,7 @@ func (m *Module) planClosePeriod(ctx context.Context, in module.Input, s module.
 }
 
 // checkHardClose refuses a hard close while intents that post into the period wait for
-// approval. With the setting OrderlyClose it also refuses one while an earlier period can
+// approval, and one of the ledger while journals are to be reversed in the period. With the setting OrderlyClose it also refuses one while an earlier period can
 // still be posted to, and that of a year's last period in the ledger.
 func (m *Module) checkHardClose(ctx context.Context, s module.State, p periodContext) error {
 	types := m.PostingIntents[p.request.Module]
@@ -73,6 +73,11 @@ func (m *Module) checkHardClose(ctx context.Context, s module.State, p periodCon
 		return fault.New(fault.FailedPrecondition, "gl.period.pending_intents",
 			"%d intents that would post into period %s wait for approval; approve or reject them first", waiting, p.span.Period).
 			With("period", p.span.Period).With("waiting", waiting)
+	}
+	if p.request.Module == contract.ModuleName {
+		if err := checkNoReversalDue(ctx, s, p.span); err != nil {
+			return err
+		}
 	}
 	settings, err := contract.NewLedger(s).Settings(ctx)
 	if fault.CodeOf(err) == "gl.ledger.not_configured" {

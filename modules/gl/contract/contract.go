@@ -61,6 +61,10 @@ func EventID(in module.Input, i int) event.ID { return module.EventID(in.IntentI
 // NumberTag is the tag of a journal by which a search finds it by number.
 func NumberTag(number string) string { return "journal:" + number }
 
+// TagReversalDue is the tag of journals with a reversal date, and of the marks that they
+// were reversed, so that one search finds those that are still to be reversed.
+const TagReversalDue = "reversal_due"
+
 // SeriesToken is the placeholder of a journal's number in drafts. The store assigns the
 // number in the transaction of the append, so that a failed append leaves no gap, and
 // replaces the token by it; see event.SeriesNumber.

@@ -93,10 +93,8 @@ func PlanJournal(ctx context.Context, l *Ledger, j Journal) (PlannedJournal, err
 	if err != nil {
 		return PlannedJournal{}, err
 	}
-	if j.ReversalDate != nil && *j.ReversalDate <= j.PostingDate {
-		return PlannedJournal{}, fault.New(fault.Invalid, "gl.journal.reversal_date_invalid",
-			"the reversal date %s is not after the posting date %s; use a later day", *j.ReversalDate, j.PostingDate).
-			WithField("/reversal_date")
+	if err := l.checkReversalDate(ctx, moduleName, j); err != nil {
+		return PlannedJournal{}, err
 	}
 	dimensions, err := l.envelopeDimensions(ctx, settings, j.Dimensions, j.PostingDate)
 	if err != nil {
@@ -129,6 +127,36 @@ func PlanJournal(ctx context.Context, l *Ledger, j Journal) (PlannedJournal, err
 	return plan, nil
 }
 
+// checkReversalDate refuses a reversal date that is not after the posting date, or lies in a
+// period that is closed for good.
+func (l *Ledger) checkReversalDate(ctx context.Context, moduleName string, j Journal) error {
+	if j.ReversalDate == nil {
+		return nil
+	}
+	refuse := func(detail string, args ...any) error {
+		return fault.New(fault.Invalid, "gl.journal.reversal_date_invalid", detail, args...).WithField("/reversal_date")
+	}
+	if *j.ReversalDate <= j.PostingDate {
+		return refuse("the reversal date %s is not after the posting date %s; use a later day", *j.ReversalDate, j.PostingDate)
+	}
+	c, err := l.loadCalendar(ctx)
+	if err != nil {
+		return err
+	}
+	_, span, found := c.Find(*j.ReversalDate)
+	if !found {
+		return nil // its year is defined later
+	}
+	state, err := l.periodState(ctx, moduleName, span.Period)
+	if err != nil {
+		return err
+	}
+	if state == domain.PeriodHardClosed {
+		return refuse("the reversal date %s is in period %s, which is closed for good; use a day of a later period", *j.ReversalDate, span.Period)
+	}
+	return nil
+}
+
 // draftJournal adds the number token and the totals, runs the checks that every append of
 // a journal passes, and makes the draft.
 func draftJournal(posted domain.JournalPosted, j SubledgerJournal, dimensions map[string]string, period Period) (PlannedJournal, error) {
@@ -141,12 +169,16 @@ func draftJournal(posted domain.JournalPosted, j SubledgerJournal, dimensions ma
 	if err := posted.Check(); err != nil {
 		return PlannedJournal{}, err
 	}
+	tags := append(slices.Clone(period.Tags), NumberTag(token))
+	if posted.ReversalDate != nil {
+		tags = append(tags, TagReversalDue)
+	}
 	return PlannedJournal{
 		Draft: event.Draft{
 			Type: EventJournalPosted, EffectiveDate: j.PostingDate, Stream: domain.JournalStream(posted.JournalID),
 			CausedBy: j.CausedBy, CausedByIndex: j.CausedByIndex, Data: posted, Dimensions: dimensions,
 			Entities: []event.EntityRef{{Type: "journal", ID: posted.JournalID, Role: "subject"}},
-			Tags:     append(slices.Clone(period.Tags), NumberTag(token)),
+			Tags:     tags,
 			Series:   []event.SeriesNumber{domain.JournalSeries(posted.JournalType, period.FiscalYear, token)},
 		},
 		Journal: posted,

@@ -19,6 +19,7 @@ submitters := {
 	"gl.reopen_period": {"controller"},
 	"gl.post_journal": {"gl_accountant", "controller", "module"},
 	"gl.reverse_journal": {"gl_accountant", "controller", "module"},
+	"gl.run_due_reversals": {"gl_accountant", "controller", "module"},
 	"gl.set_exchange_rate": {"gl_accountant", "controller", "module"},
 }
 
