@@ -81,6 +81,7 @@ func TestEveryIntent_AnswersItsProcess(t *testing.T) {
 		{"account": "6200", "debit_credit": "debit", "amount": n("10")}, {"account": "1200", "debit_credit": "credit", "amount": n("10")},
 	}}
 	posted := do("gl_accountant", "gl.post_journal", journal)
+	do("controller", "gl.load_opening_balances", object{"date": "2025-01-01", "lines": journal["lines"]})
 	accrual := object{"reversal_date": "2025-03-31"}
 	maps.Copy(accrual, journal)
 	do("gl_accountant", "gl.post_journal", accrual)

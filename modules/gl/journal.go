@@ -43,16 +43,36 @@ type postJournal struct {
 	ReversalDate *event.Date       `json:"reversal_date"`
 	Currency     string            `json:"currency"` // of lines that name none; "" is the functional currency
 	Dimensions   map[string]string `json:"dimensions"`
-	Lines        []struct {
-		Account          string            `json:"account"`
-		Side             domain.Side       `json:"debit_credit"`
-		Amount           money.Number      `json:"amount"`
-		Currency         string            `json:"currency"`
-		FunctionalAmount *money.Number     `json:"functional_amount"` // of an exchange difference, whose amount is 0
-		Description      string            `json:"description"`
-		TaxCode          string            `json:"tax_code"`
-		Dimensions       map[string]string `json:"dimensions"`
-	} `json:"lines"`
+	Lines        []journalLine     `json:"lines"`
+}
+
+// journalLine is a line of a journal as a payload has it.
+type journalLine struct {
+	Account          string            `json:"account"`
+	Side             domain.Side       `json:"debit_credit"`
+	Amount           money.Number      `json:"amount"`
+	Currency         string            `json:"currency,omitempty"`
+	FunctionalAmount *money.Number     `json:"functional_amount,omitempty"` // of an exchange difference, whose amount is 0
+	Description      string            `json:"description,omitempty"`
+	TaxCode          string            `json:"tax_code,omitempty"`
+	Dimensions       map[string]string `json:"dimensions,omitempty"`
+}
+
+// toPlan turns the lines of a payload into those that the ledger plans.
+func toPlan(lines []journalLine, dimensions map[string]string) ([]contract.SubledgerLine, error) {
+	var out []contract.SubledgerLine
+	for i, l := range lines {
+		if l.FunctionalAmount != nil && !l.Amount.IsZero() {
+			return nil, fault.New(fault.Invalid, "gl.journal.functional_amount_invalid",
+				"functional_amount is for exchange differences on lines of amount 0; leave it out, the ledger converts").
+				WithField(fmt.Sprintf("/lines/%d/functional_amount", i))
+		}
+		out = append(out, contract.SubledgerLine{
+			Account: l.Account, Side: l.Side, Amount: l.Amount, Currency: l.Currency, FunctionalAmount: l.FunctionalAmount,
+			Description: l.Description, TaxCode: l.TaxCode, Dimensions: mergeDimensions(dimensions, l.Dimensions),
+		})
+	}
+	return out, nil
 }
 
 func planPostJournal(ctx context.Context, in module.Input, s module.State, p postJournal) (module.Plan, error) {
@@ -60,6 +80,11 @@ func planPostJournal(ctx context.Context, in module.Input, s module.State, p pos
 	if err != nil {
 		return module.Plan{}, err
 	}
+	return planJournal(ctx, in, s, date, domain.General, p)
+}
+
+// planJournal plans a journal of the ledger's own from a payload.
+func planJournal(ctx context.Context, in module.Input, s module.State, date event.Date, journalType domain.JournalType, p postJournal) (module.Plan, error) {
 	ledger := contract.NewLedger(s)
 	settings, err := ledger.Settings(ctx)
 	if err != nil {
@@ -73,18 +98,10 @@ func planPostJournal(ctx context.Context, in module.Input, s module.State, p pos
 			CausedBy: in.CausedBy, Description: p.Description, PostingDate: date, Currency: p.Currency,
 			JournalID: in.DocumentID(0),
 		},
-		Type: domain.General, ReversalDate: p.ReversalDate,
+		Type: journalType, ReversalDate: p.ReversalDate,
 	}
-	for i, l := range p.Lines {
-		if l.FunctionalAmount != nil && !l.Amount.IsZero() {
-			return module.Plan{}, fault.New(fault.Invalid, "gl.journal.functional_amount_invalid",
-				"functional_amount is for exchange differences on lines of amount 0; leave it out, the ledger converts").
-				WithField(fmt.Sprintf("/lines/%d/functional_amount", i))
-		}
-		journal.Lines = append(journal.Lines, contract.SubledgerLine{
-			Account: l.Account, Side: l.Side, Amount: l.Amount, Currency: l.Currency, FunctionalAmount: l.FunctionalAmount,
-			Description: l.Description, TaxCode: l.TaxCode, Dimensions: mergeDimensions(p.Dimensions, l.Dimensions),
-		})
+	if journal.Lines, err = toPlan(p.Lines, p.Dimensions); err != nil {
+		return module.Plan{}, err
 	}
 	journal.Dimensions = envelopeDimensions(p.Dimensions, journal.Lines)
 	planned, err := contract.PlanJournal(ctx, ledger, journal)

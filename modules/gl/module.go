@@ -37,7 +37,7 @@ type Module struct {
 // payable does not declare yet, of which none can wait.
 func New() *Module {
 	return &Module{PostingIntents: map[string][]string{
-		"gl": {"gl.post_journal", "gl.reverse_journal", "gl.run_due_reversals"},
+		"gl": {"gl.post_journal", "gl.reverse_journal", "gl.run_due_reversals", "gl.load_opening_balances"},
 		"ap": {
 			"ap.submit_invoice", "ap.correct_invoice", "ap.approve_invoice", "ap.void_invoice",
 			"ap.submit_credit_memo", "ap.correct_credit_memo", "ap.approve_credit_memo", "ap.void_credit_memo",
@@ -92,7 +92,7 @@ func eventTypes() []module.EventType {
 }
 
 func (m *Module) intents() []module.IntentType {
-	return slices.Concat(settingsIntents(), chartIntents(), accountChangeIntents(), m.calendarIntents(), rateIntents(), journalIntents(), dueReversalIntents())
+	return slices.Concat(settingsIntents(), chartIntents(), accountChangeIntents(), m.calendarIntents(), rateIntents(), journalIntents(), dueReversalIntents(), openingIntents())
 }
 
 // declare makes an event type of the ledger, without an example if it is "".

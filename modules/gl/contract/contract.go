@@ -65,6 +65,22 @@ func NumberTag(number string) string { return "journal:" + number }
 // were reversed, so that one search finds those that are still to be reversed.
 const TagReversalDue = "reversal_due"
 
+// TagOpeningBalances is the tag of journals with opening balances, and of the marks that
+// they were reversed.
+const TagOpeningBalances = "opening_balances"
+
+// stateTags are the tags that a journal and the mark of its reversal share.
+func stateTags(j domain.JournalPosted) []string {
+	var tags []string
+	if j.ReversalDate != nil {
+		tags = append(tags, TagReversalDue)
+	}
+	if j.JournalType == domain.Opening {
+		tags = append(tags, TagOpeningBalances)
+	}
+	return tags
+}
+
 // SeriesToken is the placeholder of a journal's number in drafts. The store assigns the
 // number in the transaction of the append, so that a failed append leaves no gap, and
 // replaces the token by it; see event.SeriesNumber.

@@ -169,16 +169,12 @@ func draftJournal(posted domain.JournalPosted, j SubledgerJournal, dimensions ma
 	if err := posted.Check(); err != nil {
 		return PlannedJournal{}, err
 	}
-	tags := append(slices.Clone(period.Tags), NumberTag(token))
-	if posted.ReversalDate != nil {
-		tags = append(tags, TagReversalDue)
-	}
 	return PlannedJournal{
 		Draft: event.Draft{
 			Type: EventJournalPosted, EffectiveDate: j.PostingDate, Stream: domain.JournalStream(posted.JournalID),
 			CausedBy: j.CausedBy, CausedByIndex: j.CausedByIndex, Data: posted, Dimensions: dimensions,
 			Entities: []event.EntityRef{{Type: "journal", ID: posted.JournalID, Role: "subject"}},
-			Tags:     tags,
+			Tags:     slices.Concat(period.Tags, []string{NumberTag(token)}, stateTags(posted)),
 			Series:   []event.SeriesNumber{domain.JournalSeries(posted.JournalType, period.FiscalYear, token)},
 		},
 		Journal: posted,

@@ -78,10 +78,6 @@ func PlanReversal(ctx context.Context, l *Ledger, r Reversal) (PlannedReversal, 
 	if err != nil {
 		return PlannedReversal{}, err
 	}
-	tags := slices.Clone(period.Tags)
-	if was.ReversalDate != nil {
-		tags = append(tags, TagReversalDue)
-	}
 	return PlannedReversal{
 		Journal: journal,
 		Reversed: event.Draft{
@@ -94,7 +90,7 @@ func PlanReversal(ctx context.Context, l *Ledger, r Reversal) (PlannedReversal, 
 				{Type: "journal", ID: r.OriginalID.String(), Role: "subject"},
 				{Type: "journal", ID: r.JournalID.String(), Role: "reversal"},
 			},
-			Tags: tags,
+			Tags: slices.Concat(period.Tags, stateTags(was)),
 		},
 	}, nil
 }

@@ -19,6 +19,7 @@ submitters := {
 	"gl.reopen_period": {"controller"},
 	"gl.post_journal": {"gl_accountant", "controller", "module"},
 	"gl.reverse_journal": {"gl_accountant", "controller", "module"},
+	"gl.load_opening_balances": {"controller"},
 	"gl.run_due_reversals": {"gl_accountant", "controller", "module"},
 	"gl.set_exchange_rate": {"gl_accountant", "controller", "module"},
 }
@@ -86,7 +87,7 @@ second_roles := ["controller", "cfo"] if {
 	input.facts.close_level == "hard"
 }
 
-second_roles := ["controller", "cfo"] if input.intent.type == "gl.reopen_period"
+second_roles := ["controller", "cfo"] if input.intent.type in {"gl.reopen_period", "gl.load_opening_balances"}
 
 # A rate that corrects another one, or is far from the latest one. Its requester may be a
 # service, so the second person has one of these roles.
