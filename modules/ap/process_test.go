@@ -82,6 +82,10 @@ func TestEveryIntent_AnswersItsProcess(t *testing.T) {
 	}}
 	posted := do("gl_accountant", "gl.post_journal", journal)
 	do("controller", "gl.load_opening_balances", object{"date": "2025-01-01", "lines": journal["lines"]})
+	do("gl_accountant", "gl.define_recurring_journal", object{
+		"recurring_id": "RENT", "description": "Rent", "schedule": object{"every": "month", "on": "day", "day": 20}, "from": "2025-03-01", "lines": journal["lines"],
+	})
+	do("module", "gl.run_recurring", object{"through": "2025-03-31"})
 	accrual := object{"reversal_date": "2025-03-31"}
 	maps.Copy(accrual, journal)
 	do("gl_accountant", "gl.post_journal", accrual)

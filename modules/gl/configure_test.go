@@ -85,10 +85,12 @@ var (
 		"gl.block_account":  {"gl_accountant", "controller"}, "gl.unblock_account": {"gl_accountant", "controller"},
 		"gl.define_dimension_value": {"gl_accountant"}, "gl.define_fiscal_year": {"controller"},
 		"gl.open_period": {"controller"}, "gl.close_period": {"controller"}, "gl.reopen_period": {"controller"},
-		"gl.post_journal":          {"gl_accountant", "controller", "module"},
-		"gl.load_opening_balances": {"controller"},
-		"gl.run_due_reversals":     {"gl_accountant", "controller", "module"},
-		"gl.reverse_journal":       {"gl_accountant", "controller", "module"}, "gl.set_exchange_rate": {"gl_accountant", "controller", "module"},
+		"gl.post_journal":             {"gl_accountant", "controller", "module"},
+		"gl.load_opening_balances":    {"controller"},
+		"gl.define_recurring_journal": {"gl_accountant"},
+		"gl.run_recurring":            {"gl_accountant", "controller", "module"},
+		"gl.run_due_reversals":        {"gl_accountant", "controller", "module"},
+		"gl.reverse_journal":          {"gl_accountant", "controller", "module"}, "gl.set_exchange_rate": {"gl_accountant", "controller", "module"},
 	}
 )
 

@@ -37,7 +37,7 @@ type Module struct {
 // payable does not declare yet, of which none can wait.
 func New() *Module {
 	return &Module{PostingIntents: map[string][]string{
-		"gl": {"gl.post_journal", "gl.reverse_journal", "gl.run_due_reversals", "gl.load_opening_balances"},
+		"gl": {"gl.post_journal", "gl.reverse_journal", "gl.run_due_reversals", "gl.load_opening_balances", "gl.run_recurring"},
 		"ap": {
 			"ap.submit_invoice", "ap.correct_invoice", "ap.approve_invoice", "ap.void_invoice",
 			"ap.submit_credit_memo", "ap.correct_credit_memo", "ap.approve_credit_memo", "ap.void_credit_memo",
@@ -88,11 +88,11 @@ func readSchema(name string) (json.RawMessage, error) {
 }
 
 func eventTypes() []module.EventType {
-	return slices.Concat(settingsTypes(), chartTypes(), accountChangeTypes(), calendarTypes(), rateTypes(), journalTypes())
+	return slices.Concat(settingsTypes(), chartTypes(), accountChangeTypes(), calendarTypes(), rateTypes(), journalTypes(), recurringTypes())
 }
 
 func (m *Module) intents() []module.IntentType {
-	return slices.Concat(settingsIntents(), chartIntents(), accountChangeIntents(), m.calendarIntents(), rateIntents(), journalIntents(), dueReversalIntents(), openingIntents())
+	return slices.Concat(settingsIntents(), chartIntents(), accountChangeIntents(), m.calendarIntents(), rateIntents(), journalIntents(), dueReversalIntents(), openingIntents(), recurringIntents())
 }
 
 // declare makes an event type of the ledger, without an example if it is "".

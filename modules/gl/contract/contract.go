@@ -69,6 +69,10 @@ const TagReversalDue = "reversal_due"
 // they were reversed.
 const TagOpeningBalances = "opening_balances"
 
+// TagRecurring is the tag of definitions of recurring journals and of journals posted from
+// them.
+const TagRecurring = "recurring"
+
 // stateTags are the tags that a journal and the mark of its reversal share.
 func stateTags(j domain.JournalPosted) []string {
 	var tags []string

@@ -169,12 +169,16 @@ func draftJournal(posted domain.JournalPosted, j SubledgerJournal, dimensions ma
 	if err := posted.Check(); err != nil {
 		return PlannedJournal{}, err
 	}
+	tags := slices.Concat(period.Tags, []string{NumberTag(token)}, stateTags(posted))
+	if posted.RecurringID != "" {
+		tags = append(tags, TagRecurring)
+	}
 	return PlannedJournal{
 		Draft: event.Draft{
 			Type: EventJournalPosted, EffectiveDate: j.PostingDate, Stream: domain.JournalStream(posted.JournalID),
 			CausedBy: j.CausedBy, CausedByIndex: j.CausedByIndex, Data: posted, Dimensions: dimensions,
 			Entities: []event.EntityRef{{Type: "journal", ID: posted.JournalID, Role: "subject"}},
-			Tags:     slices.Concat(period.Tags, []string{NumberTag(token)}, stateTags(posted)),
+			Tags:     tags,
 			Series:   []event.SeriesNumber{domain.JournalSeries(posted.JournalType, period.FiscalYear, token)},
 		},
 		Journal: posted,

@@ -82,9 +82,14 @@ func (j *JournalPosted) checkNotZero() error {
 	if j.JournalType == Reversal || slices.ContainsFunc(j.Lines, func(l Line) bool { return !l.Amount.IsZero() || !l.FunctionalAmount.IsZero() }) {
 		return nil
 	}
+	return ZeroJournalFault(len(j.Lines))
+}
+
+// ZeroJournalFault makes the fault for a journal that moves nothing.
+func ZeroJournalFault(lines int) error {
 	return fault.New(fault.FailedPrecondition, "gl.journal.zero",
-		"all %d lines are 0 in their currency and in functional currency; a journal moves an amount, so correct the lines", len(j.Lines)).
-		WithField("/lines").With("lines", len(j.Lines))
+		"all %d lines are 0 in their currency and in functional currency; a journal moves an amount, so correct the lines", lines).
+		WithField("/lines").With("lines", lines)
 }
 
 func (l *Line) check(i int, functional money.Currency) error {

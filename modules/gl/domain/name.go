@@ -19,6 +19,7 @@ const (
 	EventPeriodHardClosed      = "gl.period.hard_closed"
 	EventPeriodReopened        = "gl.period.reopened"
 	EventExchangeRateSet       = "gl.exchange_rate.set"
+	EventRecurringDefined      = "gl.recurring.defined"
 )
 
 // Stream types of the ledger.
@@ -31,6 +32,7 @@ const (
 	StreamDimension    = "gl.dimension"     // id: dimension
 	StreamExchangeRate = "gl.exchange_rate" // id: FROM "-" TO
 	StreamJournal      = "gl.journal"       // id: ULID
+	StreamRecurring    = "gl.recurring"     // id: recurring_id
 )
 
 // MainStream is the id of streams that exist once per ledger.
@@ -65,6 +67,11 @@ func FiscalYearStream(label string) event.StreamID {
 // RateStream holds the rates of a currency pair, units of to per 1 from.
 func RateStream(from, to string) event.StreamID {
 	return event.StreamID{Type: StreamExchangeRate, ID: from + "-" + to}
+}
+
+// RecurringStream holds the definitions of a recurring journal.
+func RecurringStream(id string) event.StreamID {
+	return event.StreamID{Type: StreamRecurring, ID: id}
 }
 
 // JournalStream holds a journal and the mark that it was reversed.

@@ -21,6 +21,8 @@ submitters := {
 	"gl.reverse_journal": {"gl_accountant", "controller", "module"},
 	"gl.load_opening_balances": {"controller"},
 	"gl.run_due_reversals": {"gl_accountant", "controller", "module"},
+	"gl.define_recurring_journal": {"gl_accountant"},
+	"gl.run_recurring": {"gl_accountant", "controller", "module"},
 	"gl.set_exchange_rate": {"gl_accountant", "controller", "module"},
 }
 
