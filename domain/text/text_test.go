@@ -15,7 +15,7 @@ func TestCheck(t *testing.T) {
 		"empty":                    {"", ""},
 		"plain":                    {"Rent for March, 2nd floor\n\tnet", ""},
 		"right to left":            {"إيجار مارس", ""},
-		"joiner between letters":   {"می‌خواهم", ""},
+		"joiner between letters":   {"می\u200cخواهم", ""},
 		"article numbers":          {"EAN 4006381333931, lot 4500123456", ""},
 		"blanks":                   {" \t\n", "text.blank"},
 		"blanks that do not show":  {"\u00a0\u200b", "text.blank"},

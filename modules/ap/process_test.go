@@ -1,9 +1,9 @@
 package ap_test
 
 import (
-	"maps"
 	"context"
 	"errors"
+	"maps"
 	"strings"
 	"testing"
 
