@@ -65,6 +65,27 @@ const (
 	ApSubmitInvoicePayloadPayeeBankNone     ApSubmitInvoicePayloadPayeeBank = "none"
 )
 
+// Defines values for GlChangeAccountPayloadControl.
+const (
+	GlChangeAccountPayloadControlAp   GlChangeAccountPayloadControl = "ap"
+	GlChangeAccountPayloadControlNone GlChangeAccountPayloadControl = "none"
+)
+
+// Defines values for GlChangeAccountPayloadNormalSide.
+const (
+	GlChangeAccountPayloadNormalSideCredit GlChangeAccountPayloadNormalSide = "credit"
+	GlChangeAccountPayloadNormalSideDebit  GlChangeAccountPayloadNormalSide = "debit"
+)
+
+// Defines values for GlChangeAccountPayloadType.
+const (
+	GlChangeAccountPayloadTypeAsset     GlChangeAccountPayloadType = "asset"
+	GlChangeAccountPayloadTypeEquity    GlChangeAccountPayloadType = "equity"
+	GlChangeAccountPayloadTypeExpense   GlChangeAccountPayloadType = "expense"
+	GlChangeAccountPayloadTypeIncome    GlChangeAccountPayloadType = "income"
+	GlChangeAccountPayloadTypeLiability GlChangeAccountPayloadType = "liability"
+)
+
 // Defines values for GlClosePeriodPayloadLevel.
 const (
 	Hard GlClosePeriodPayloadLevel = "hard"
@@ -91,11 +112,41 @@ const (
 
 // Defines values for GlDefineAccountPayloadType.
 const (
-	Asset     GlDefineAccountPayloadType = "asset"
-	Equity    GlDefineAccountPayloadType = "equity"
-	Expense   GlDefineAccountPayloadType = "expense"
-	Income    GlDefineAccountPayloadType = "income"
-	Liability GlDefineAccountPayloadType = "liability"
+	GlDefineAccountPayloadTypeAsset     GlDefineAccountPayloadType = "asset"
+	GlDefineAccountPayloadTypeEquity    GlDefineAccountPayloadType = "equity"
+	GlDefineAccountPayloadTypeExpense   GlDefineAccountPayloadType = "expense"
+	GlDefineAccountPayloadTypeIncome    GlDefineAccountPayloadType = "income"
+	GlDefineAccountPayloadTypeLiability GlDefineAccountPayloadType = "liability"
+)
+
+// Defines values for GlDefineRecurringJournalPayloadLinesDebitCredit.
+const (
+	GlDefineRecurringJournalPayloadLinesDebitCreditCredit GlDefineRecurringJournalPayloadLinesDebitCredit = "credit"
+	GlDefineRecurringJournalPayloadLinesDebitCreditDebit  GlDefineRecurringJournalPayloadLinesDebitCredit = "debit"
+)
+
+// Defines values for GlDefineRecurringJournalPayloadReverse.
+const (
+	NextPeriod GlDefineRecurringJournalPayloadReverse = "next_period"
+)
+
+// Defines values for GlDefineRecurringJournalPayloadScheduleEvery.
+const (
+	Month   GlDefineRecurringJournalPayloadScheduleEvery = "month"
+	Quarter GlDefineRecurringJournalPayloadScheduleEvery = "quarter"
+	Year    GlDefineRecurringJournalPayloadScheduleEvery = "year"
+)
+
+// Defines values for GlDefineRecurringJournalPayloadScheduleOn.
+const (
+	Day       GlDefineRecurringJournalPayloadScheduleOn = "day"
+	PeriodEnd GlDefineRecurringJournalPayloadScheduleOn = "period_end"
+)
+
+// Defines values for GlLoadOpeningBalancesPayloadLinesDebitCredit.
+const (
+	GlLoadOpeningBalancesPayloadLinesDebitCreditCredit GlLoadOpeningBalancesPayloadLinesDebitCredit = "credit"
+	GlLoadOpeningBalancesPayloadLinesDebitCreditDebit  GlLoadOpeningBalancesPayloadLinesDebitCredit = "debit"
 )
 
 // Defines values for GlOpenPeriodPayloadModule.
@@ -1372,6 +1423,32 @@ type GlBlockAccountPayload struct {
 	Reason string `json:"reason"`
 }
 
+// GlChangeAccountPayload defines model for GlChangeAccountPayload.
+type GlChangeAccountPayload struct {
+	ActiveFrom         string                           `json:"active_from,omitempty,omitzero"`
+	ActiveTo           string                           `json:"active_to,omitempty,omitzero"`
+	Code               string                           `json:"code"`
+	Control            GlChangeAccountPayloadControl    `json:"control,omitempty,omitzero"`
+	Currencies         []string                         `json:"currencies,omitempty,omitzero"`
+	Name               string                           `json:"name,omitempty,omitzero"`
+	NormalSide         GlChangeAccountPayloadNormalSide `json:"normal_side,omitempty,omitzero"`
+	Parent             string                           `json:"parent,omitempty,omitzero"`
+	Postable           bool                             `json:"postable,omitempty,omitzero"`
+	Reason             string                           `json:"reason"`
+	RequiredDimensions []string                         `json:"required_dimensions,omitempty,omitzero"`
+	Revalue            bool                             `json:"revalue,omitempty,omitzero"`
+	Type               GlChangeAccountPayloadType       `json:"type,omitempty,omitzero"`
+}
+
+// GlChangeAccountPayloadControl defines model for GlChangeAccountPayload.Control.
+type GlChangeAccountPayloadControl string
+
+// GlChangeAccountPayloadNormalSide defines model for GlChangeAccountPayload.NormalSide.
+type GlChangeAccountPayloadNormalSide string
+
+// GlChangeAccountPayloadType defines model for GlChangeAccountPayload.Type.
+type GlChangeAccountPayloadType string
+
 // GlClosePeriodPayload defines model for GlClosePeriodPayload.
 type GlClosePeriodPayload struct {
 	Level  GlClosePeriodPayloadLevel  `json:"level"`
@@ -1412,9 +1489,10 @@ type GlConfigureLedgerPayload struct {
 		Rounding         string `json:"rounding,omitempty,omitzero"`
 		Withholding      string `json:"withholding,omitempty,omitzero"`
 	} `json:"posting_profile,omitempty,omitzero"`
-	RateAgeDays  int  `json:"rate_age_days,omitempty,omitzero"`
-	SecondPerson bool `json:"second_person,omitempty,omitzero"`
-	TaxGroups    map[string]struct {
+	RateAgeDays          int         `json:"rate_age_days,omitempty,omitzero"`
+	RateTolerancePercent json.Number `json:"rate_tolerance_percent,omitempty,omitzero"`
+	SecondPerson         bool        `json:"second_person,omitempty,omitzero"`
+	TaxGroups            map[string]struct {
 		Account            string      `json:"account,omitempty,omitzero"`
 		Description        string      `json:"description,omitempty,omitzero"`
 		ExpenseAccount     string      `json:"expense_account,omitempty,omitzero"`
@@ -1471,6 +1549,64 @@ type GlDefineFiscalYearPayload struct {
 	Start string `json:"start"`
 }
 
+// GlDefineRecurringJournalPayload defines model for GlDefineRecurringJournalPayload.
+type GlDefineRecurringJournalPayload struct {
+	Currency    string            `json:"currency,omitempty,omitzero"`
+	Description string            `json:"description"`
+	Dimensions  map[string]string `json:"dimensions,omitempty,omitzero"`
+	From        string            `json:"from"`
+	Lines       []struct {
+		Account     string                                          `json:"account"`
+		Amount      json.Number                                     `json:"amount"`
+		Currency    string                                          `json:"currency,omitempty,omitzero"`
+		DebitCredit GlDefineRecurringJournalPayloadLinesDebitCredit `json:"debit_credit"`
+		Description string                                          `json:"description,omitempty,omitzero"`
+		Dimensions  map[string]string                               `json:"dimensions,omitempty,omitzero"`
+		TaxCode     string                                          `json:"tax_code,omitempty,omitzero"`
+	} `json:"lines"`
+	RecurringID string                                 `json:"recurring_id"`
+	Reverse     GlDefineRecurringJournalPayloadReverse `json:"reverse,omitempty,omitzero"`
+	Schedule    struct {
+		Day   int                                          `json:"day,omitempty,omitzero"`
+		Every GlDefineRecurringJournalPayloadScheduleEvery `json:"every"`
+		On    GlDefineRecurringJournalPayloadScheduleOn    `json:"on"`
+	} `json:"schedule"`
+	Until string `json:"until,omitempty,omitzero"`
+}
+
+// GlDefineRecurringJournalPayloadLinesDebitCredit defines model for GlDefineRecurringJournalPayload.Lines.DebitCredit.
+type GlDefineRecurringJournalPayloadLinesDebitCredit string
+
+// GlDefineRecurringJournalPayloadReverse defines model for GlDefineRecurringJournalPayload.Reverse.
+type GlDefineRecurringJournalPayloadReverse string
+
+// GlDefineRecurringJournalPayloadScheduleEvery defines model for GlDefineRecurringJournalPayload.Schedule.Every.
+type GlDefineRecurringJournalPayloadScheduleEvery string
+
+// GlDefineRecurringJournalPayloadScheduleOn defines model for GlDefineRecurringJournalPayload.Schedule.On.
+type GlDefineRecurringJournalPayloadScheduleOn string
+
+// GlLoadOpeningBalancesPayload defines model for GlLoadOpeningBalancesPayload.
+type GlLoadOpeningBalancesPayload struct {
+	Currency    string            `json:"currency,omitempty,omitzero"`
+	Date        string            `json:"date"`
+	Description string            `json:"description,omitempty,omitzero"`
+	Dimensions  map[string]string `json:"dimensions,omitempty,omitzero"`
+	Lines       []struct {
+		Account          string                                       `json:"account"`
+		Amount           json.Number                                  `json:"amount"`
+		Currency         string                                       `json:"currency,omitempty,omitzero"`
+		DebitCredit      GlLoadOpeningBalancesPayloadLinesDebitCredit `json:"debit_credit"`
+		Description      string                                       `json:"description,omitempty,omitzero"`
+		Dimensions       map[string]string                            `json:"dimensions,omitempty,omitzero"`
+		FunctionalAmount json.Number                                  `json:"functional_amount,omitempty,omitzero"`
+		TaxCode          string                                       `json:"tax_code,omitempty,omitzero"`
+	} `json:"lines"`
+}
+
+// GlLoadOpeningBalancesPayloadLinesDebitCredit defines model for GlLoadOpeningBalancesPayload.Lines.DebitCredit.
+type GlLoadOpeningBalancesPayloadLinesDebitCredit string
+
 // GlOpenPeriodPayload defines model for GlOpenPeriodPayload.
 type GlOpenPeriodPayload struct {
 	Module GlOpenPeriodPayloadModule `json:"module"`
@@ -1519,6 +1655,17 @@ type GlReverseJournalPayload struct {
 	JournalNumber string `json:"journal_number,omitempty,omitzero"`
 	PostingDate   string `json:"posting_date,omitempty,omitzero"`
 	Reason        string `json:"reason"`
+}
+
+// GlRunDueReversalsPayload defines model for GlRunDueReversalsPayload.
+type GlRunDueReversalsPayload struct {
+	Through string `json:"through"`
+}
+
+// GlRunRecurringPayload defines model for GlRunRecurringPayload.
+type GlRunRecurringPayload struct {
+	RecurringID string `json:"recurring_id,omitempty,omitzero"`
+	Through     string `json:"through"`
 }
 
 // GlSetExchangeRatePayload defines model for GlSetExchangeRatePayload.
