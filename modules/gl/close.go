@@ -56,8 +56,9 @@ func (m *Module) planClosePeriod(ctx context.Context, in module.Input, s module.
 }
 
 // checkHardClose refuses a hard close while intents that post into the period wait for
-// approval, and one of the ledger while journals are to be reversed in the period. With the setting OrderlyClose it also refuses one while an earlier period can
-// still be posted to, and that of a year's last period in the ledger.
+// approval, and one of the ledger while journals are to be reversed in the period. With the
+// setting OrderlyClose it also refuses one while an earlier period can still be posted to, and
+// that of the last period of a year that is not closed.
 func (m *Module) checkHardClose(ctx context.Context, s module.State, p periodContext) error {
 	types := m.PostingIntents[p.request.Module]
 	if p.request.Module == contract.ModuleName {
@@ -101,9 +102,25 @@ func (m *Module) checkHardClose(ctx context.Context, s module.State, p periodCon
 		}
 	}
 	if last := p.year.Periods[len(p.year.Periods)-1]; p.request.Module == contract.ModuleName && last.Period == p.span.Period {
-		return fault.New(fault.FailedPrecondition, "gl.period.year_open",
-			"period %s is the last of fiscal year %s, which is not closed; close the year first", p.span.Period, p.year.Label).
-			With("period", p.span.Period).With("fiscal_year", p.year.Label)
+		return p.checkYearClosed(ctx, s)
 	}
 	return nil
+}
+
+// checkYearClosed refuses the hard close of a year's last period, after which its income and
+// expense could not be closed any more.
+func (p periodContext) checkYearClosed(ctx context.Context, s module.State) error {
+	y, err := readYear(ctx, s, p.year.Label)
+	if err != nil && fault.CodeOf(err) != "gl.ledger.not_configured" {
+		return err
+	}
+	if err == nil && y.state.Closed {
+		left, err := y.readResult(ctx, s)
+		if err != nil || len(left) == 0 {
+			return err
+		}
+	}
+	return fault.New(fault.FailedPrecondition, "gl.period.year_open",
+		"period %s is the last of fiscal year %s, which is not closed; close the year first", p.span.Period, p.year.Label).
+		With("period", p.span.Period).With("fiscal_year", p.year.Label)
 }

@@ -16,6 +16,7 @@ const (
 )
 
 func registerReadModels(r *module.Registrar) {
+	registerBalances(r)
 	r.Projection(module.Projection{
 		Name: ProjectionLedger, Version: 2,
 		EventTypes: []string{

@@ -107,8 +107,14 @@ func NewOnPostgres(t testing.TB, modules ...plugin.Module) *Books {
 // log, and decodes its rows. Only books on PostgreSQL have read models.
 func (b *Books) Report(path string, params map[string]string, rows any) {
 	b.t.Helper()
+	b.ReportAsOf(path, "", params, rows)
+}
+
+// ReportAsOf is Report as of an effective date, "2026-03-31".
+func (b *Books) ReportAsOf(path, asOf string, params map[string]string, rows any) {
+	b.t.Helper()
 	require.NotNil(b.t, b.reports, "read models need NewOnPostgres")
-	report, err := b.reports.Query(b.t.Context(), query.ReportQuery{Path: path, Entity: b.Entity, Params: params, Limit: 1000})
+	report, err := b.reports.Query(b.t.Context(), query.ReportQuery{Path: path, Entity: b.Entity, AsOf: asOf, Params: params, Limit: 1000})
 	require.NoError(b.t, err)
 	text, err := json.Marshal(report.Rows)
 	require.NoError(b.t, err)

@@ -53,6 +53,8 @@ const (
 	RoleDefaultExpense = "default_expense"
 	RoleFXGain         = "fx_gain" // realised by settlements
 	RoleFXLoss         = "fx_loss"
+
+	RoleRetainedEarnings = "retained_earnings" // takes the result of a year
 )
 
 // EventID is the id that the i-th draft (from 0) of an intent's plan will have.

@@ -37,11 +37,15 @@ type PlannedReversal struct {
 // gl.journal.is_reversal, gl.journal.is_closing, gl.journal.owned_by_module,
 // gl.journal.reversal_date_invalid, those of CheckPeriod.
 func PlanReversal(ctx context.Context, l *Ledger, r Reversal) (PlannedReversal, error) {
+	return planReversal(ctx, l, r, false)
+}
+
+func planReversal(ctx context.Context, l *Ledger, r Reversal, reopens bool) (PlannedReversal, error) {
 	original, err := module.Load[*domain.JournalState](ctx, l.state, domain.JournalStream(r.OriginalID.String()))
 	if err != nil {
 		return PlannedReversal{}, err
 	}
-	if err := checkReversible(original, r); err != nil {
+	if err := checkReversible(original, r, reopens); err != nil {
 		return PlannedReversal{}, err
 	}
 	if r.PostingDate < original.EffectiveDate {
@@ -53,6 +57,9 @@ func PlanReversal(ctx context.Context, l *Ledger, r Reversal) (PlannedReversal, 
 	period, err := l.CheckPeriod(ctx, r.Module, r.PostingDate)
 	if err != nil {
 		return PlannedReversal{}, err
+	}
+	if reopens {
+		period = period.accepted()
 	}
 	was := original.Journal
 	posted := domain.JournalPosted{
@@ -110,7 +117,7 @@ func (l *Ledger) PostedLines(ctx context.Context, journalID string) ([]PostedLin
 
 func reversalText(number string) string { return "Reversal of " + number }
 
-func checkReversible(original *domain.JournalState, r Reversal) error {
+func checkReversible(original *domain.JournalState, r Reversal, reopens bool) error {
 	id := r.OriginalID.String()
 	refuse := func(kind fault.Kind, code, detail string, args ...any) *fault.Error {
 		return fault.New(kind, code, detail, args...).With("journal_id", id)
@@ -128,7 +135,7 @@ func checkReversible(original *domain.JournalState, r Reversal) error {
 	case original.Journal.JournalType == domain.Reversal:
 		return refuse(fault.FailedPrecondition, "gl.journal.is_reversal",
 			"journal %s is itself a reversal; post the original again instead", original.Journal.JournalNumber)
-	case original.Journal.JournalType == domain.Closing:
+	case original.Journal.JournalType == domain.Closing && !reopens:
 		return refuse(fault.FailedPrecondition, "gl.journal.is_closing",
 			"journal %s closes a year; reopen the year instead", original.Journal.JournalNumber)
 	case owner != r.Module:

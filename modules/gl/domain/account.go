@@ -11,6 +11,12 @@ import (
 // ControlNone is the control member of an account that no subledger owns.
 const ControlNone = "none"
 
+// Types of accounts whose balances a year end takes to retained earnings.
+const (
+	AccountIncome  = "income"
+	AccountExpense = "expense"
+)
+
 // Account is an account of the chart, as gl.account.defined carries it.
 type Account struct {
 	Code               string      `json:"code"`

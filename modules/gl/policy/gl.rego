@@ -17,6 +17,8 @@ submitters := {
 	"gl.open_period": {"controller"},
 	"gl.close_period": {"controller"},
 	"gl.reopen_period": {"controller"},
+	"gl.close_year": {"controller"},
+	"gl.reopen_year": {"controller"},
 	"gl.post_journal": {"gl_accountant", "controller", "module"},
 	"gl.reverse_journal": {"gl_accountant", "controller", "module"},
 	"gl.load_opening_balances": {"controller"},
@@ -89,7 +91,9 @@ second_roles := ["controller", "cfo"] if {
 	input.facts.close_level == "hard"
 }
 
-second_roles := ["controller", "cfo"] if input.intent.type in {"gl.reopen_period", "gl.load_opening_balances"}
+second_roles := ["controller", "cfo"] if input.intent.type in {
+	"gl.reopen_period", "gl.load_opening_balances", "gl.close_year", "gl.reopen_year",
+}
 
 # A rate that corrects another one, or is far from the latest one. Its requester may be a
 # service, so the second person has one of these roles.

@@ -21,6 +21,7 @@ func New() plugin.Module {
 			return map[string]ports.ReadModelSource{
 				gl.ReadModelTrialBalance:  postgres.NewTrialBalance(pool),
 				gl.ReadModelAccountLedger: postgres.NewAccountLedger(pool),
+				gl.ReadModelBalances:      postgres.NewBalances(pool),
 			}
 		},
 		Demo: plugin.Demo{Books: books},
