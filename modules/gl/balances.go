@@ -47,10 +47,10 @@ type balancesQuery struct {
 	from, through event.Date // from 0: since the first line
 	account       string     // "": all
 	statement     string     // "": all
-	years         []string   // fiscal years whose journals make up the balances
+	tags          []string   // of the journals that make up the balances
 }
 
-// readBalances reads balances as of the newest event. A journal of one of the years that
+// readBalances reads balances as of the newest event. A journal with one of the tags that
 // commits later makes the plan again.
 func readBalances(ctx context.Context, s module.State, q balancesQuery) ([]domain.Balance, error) {
 	read := module.ReportRead{Path: contract.ModuleName + "/" + ReadModelBalances, Params: map[string]string{}, AsOf: q.through}
@@ -63,8 +63,8 @@ func readBalances(ctx context.Context, s module.State, q balancesQuery) ([]domai
 	if q.statement != "" {
 		read.Params["statement"] = q.statement
 	}
-	for _, year := range q.years {
-		read.Items = append(read.Items, concurrency.Item{Types: []string{domain.EventJournalPosted}, Tags: []string{contract.YearTag(year)}})
+	for _, tag := range q.tags {
+		read.Items = append(read.Items, concurrency.Item{Types: []string{domain.EventJournalPosted}, Tags: []string{tag}})
 	}
 	rows, err := module.ReportRows[struct {
 		Account           string            `json:"account"`
@@ -92,12 +92,20 @@ func readBalances(ctx context.Context, s module.State, q balancesQuery) ([]domai
 	return out, nil
 }
 
-// yearsThrough lists the labels of the fiscal years that begin on or before a day.
-func yearsThrough(c *domain.Calendar, day event.Date) (labels []string) {
+// tagsThrough lists tags that every journal up to the end of a period has one of: those of
+// the fiscal years before its own, and of the periods of its own. Postings into later periods
+// have none.
+func tagsThrough(c *domain.Calendar, span domain.PeriodSpan) (tags []string) {
 	for _, y := range c.Years() {
-		if y.Start <= day {
-			labels = append(labels, y.Label)
+		if y.End < span.Start {
+			tags = append(tags, contract.YearTag(y.Label))
+			continue
+		}
+		for _, p := range y.Periods {
+			if p.Start <= span.Start {
+				tags = append(tags, contract.PeriodTag(p.Period))
+			}
 		}
 	}
-	return labels
+	return tags
 }

@@ -93,23 +93,29 @@ func (y yearContext) checkPeriodsClosed(ctx context.Context, s module.State) err
 // checkPriorClosed refuses to close a year while earlier years have income or expense that
 // was not taken to retained earnings.
 func (y yearContext) checkPriorClosed(ctx context.Context, s module.State) error {
-	years := yearsThrough(y.calendar, y.year.Start-1)
-	if len(years) == 0 {
+	var tags []string
+	prior := ""
+	for _, earlier := range y.calendar.Years() {
+		if earlier.Start < y.year.Start {
+			tags, prior = append(tags, contract.YearTag(earlier.Label)), earlier.Label
+		}
+	}
+	if prior == "" {
 		return nil
 	}
-	left, err := readBalances(ctx, s, balancesQuery{through: y.year.Start - 1, statement: statementIncome, years: years})
+	left, err := readBalances(ctx, s, balancesQuery{through: y.year.Start - 1, statement: statementIncome, tags: tags})
 	if err != nil || len(left) == 0 {
 		return err
 	}
 	return fault.New(fault.FailedPrecondition, "gl.year.prior_open",
 		"account %s still has a balance of years before %s; close them first", left[0].Account, y.year.Label).
-		With("fiscal_year", y.year.Label).With("prior_year", years[len(years)-1]).With("account", left[0].Account)
+		With("fiscal_year", y.year.Label).With("prior_year", prior).With("account", left[0].Account)
 }
 
 // readResult reads the income and expense of the year that were not taken to retained
 // earnings.
 func (y yearContext) readResult(ctx context.Context, s module.State) ([]domain.Balance, error) {
-	return readBalances(ctx, s, balancesQuery{from: y.year.Start, through: y.year.End, statement: statementIncome, years: []string{y.year.Label}})
+	return readBalances(ctx, s, balancesQuery{from: y.year.Start, through: y.year.End, statement: statementIncome, tags: []string{contract.YearTag(y.year.Label)}})
 }
 
 func planCloseYear(ctx context.Context, in module.Input, s module.State, p yearRequest) (module.Plan, error) {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	adapterplugin "github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
@@ -21,12 +22,12 @@ type yearFixture struct {
 }
 
 const yearConfiguration = `{"functional_currency": "USD", "default_dimensions": {"department": "OPS"}, "rate_age_days": 366,
-	"posting_profile": {"rounding": "6990", "retained_earnings": "3000", "fx_unrealised": "7900", "ap_revaluation": "2090"},
+	"posting_profile": {"ap_control": "2000", "rounding": "6990", "retained_earnings": "3000", "fx_unrealised": "7900", "ap_revaluation": "2090"},
 	"second_person": %t, "orderly_close": true}`
 
 func newYearFixture(t *testing.T) *yearFixture {
 	t.Helper()
-	f := &yearFixture{moduletest.NewOnPostgres(t, plugin.New())}
+	f := &yearFixture{moduletest.NewOnPostgres(t, plugin.New(), adapterplugin.Module{Module: causingModule{}})}
 	f.Execute("admin", "gl.configure_ledger", fmt.Sprintf(yearConfiguration, false))
 	for _, a := range append([]string{
 		`{"code": "1100", "name": "Bank in euros", "type": "asset", "revalue": true}`,

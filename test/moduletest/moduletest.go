@@ -121,6 +121,15 @@ func (b *Books) ReportAsOf(path, asOf string, params map[string]string, rows any
 	require.NoError(b.t, json.Unmarshal(text, rows))
 }
 
+// Event reads the event at a sequence.
+func (b *Books) Event(at event.Sequence) event.Recorded {
+	b.t.Helper()
+	found, err := b.events(b.t.Context(), ports.EventQuery{Partition: b.Entity.Partition, After: at - 1, Until: at, Limit: 1})
+	require.NoError(b.t, err)
+	require.Len(b.t, found, 1)
+	return found[0]
+}
+
 // caller is a person who holds a role; "controller:2" is another one with the same role.
 func (b *Books) caller(who string) pipeline.Caller {
 	b.t.Helper()

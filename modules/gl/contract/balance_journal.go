@@ -11,7 +11,7 @@ import (
 // PlanBalanceJournal plans a journal that the ledger computes from its own balances, such as
 // that of a year end. Its lines are taken as they are, in both currencies: neither accounts
 // nor values of dimensions are checked, since a balance stays on an account that was blocked
-// or has ended. j.Lines is not read. The posting is part of a step that another person
+// or has ended. j.Lines is not read. A closing journal is part of a step that another person
 // approves, so a soft-closed period takes it like an open one. Faults: those of CheckPeriod
 // and Settings, gl.account.dimension_missing, gl.journal.*.
 func PlanBalanceJournal(ctx context.Context, l *Ledger, j Journal, lines []PostedLine) (PlannedJournal, error) {
@@ -23,6 +23,9 @@ func PlanBalanceJournal(ctx context.Context, l *Ledger, j Journal, lines []Poste
 	if err != nil {
 		return PlannedJournal{}, err
 	}
+	if j.Type == domain.Closing {
+		period = period.accepted()
+	}
 	department := departmentOf(settings, lines)
 	if department == "" {
 		return PlannedJournal{}, fault.New(fault.FailedPrecondition, "gl.account.dimension_missing",
@@ -31,7 +34,7 @@ func PlanBalanceJournal(ctx context.Context, l *Ledger, j Journal, lines []Poste
 	return draftJournal(domain.JournalPosted{
 		JournalType: j.Type, JournalID: j.JournalID.String(), Description: j.Description, ReversalDate: j.ReversalDate,
 		FunctionalCurrency: settings.FunctionalCurrency, FiscalYear: period.FiscalYear, Period: period.ID, Lines: lines,
-	}, j.SubledgerJournal, map[string]string{DimensionDepartment: department}, period.accepted())
+	}, j.SubledgerJournal, map[string]string{DimensionDepartment: department}, period)
 }
 
 // departmentOf is the department of a journal as a whole: that of all lines, else the

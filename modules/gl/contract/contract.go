@@ -55,6 +55,8 @@ const (
 	RoleFXLoss         = "fx_loss"
 
 	RoleRetainedEarnings = "retained_earnings" // takes the result of a year
+	RoleFXUnrealised     = "fx_unrealised"     // takes the differences of a revaluation
+	RoleAPRevaluation    = "ap_revaluation"    // has the revaluation of ap_control, which only the subledger posts to
 )
 
 // EventID is the id that the i-th draft (from 0) of an intent's plan will have.

@@ -19,6 +19,7 @@ submitters := {
 	"gl.reopen_period": {"controller"},
 	"gl.close_year": {"controller"},
 	"gl.reopen_year": {"controller"},
+	"gl.revalue": {"gl_accountant"},
 	"gl.post_journal": {"gl_accountant", "controller", "module"},
 	"gl.reverse_journal": {"gl_accountant", "controller", "module"},
 	"gl.load_opening_balances": {"controller"},
@@ -102,6 +103,8 @@ second_roles := reviewers if doubtful_rate
 doubtful_rate if input.facts.rate.corrects
 
 doubtful_rate if input.facts.rate.deviates
+
+second_roles := ["gl_accountant", "controller", "cfo"] if input.intent.type == "gl.revalue"
 
 changes_chart if input.intent.type in {"gl.define_account", "gl.change_account", "gl.block_account", "gl.unblock_account"}
 
