@@ -11,7 +11,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/domain/fault"
-	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
+	"github.com/erpbackbone/backbone/modules/ap/adapters/einvoice"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -45,7 +45,7 @@ func TestRealDocuments(t *testing.T) {
 	for _, path := range paths {
 		file, err := os.Open(path)
 		require.NoError(t, err)
-		d, err := ubl.Read(file)
+		d, err := einvoice.Read(file)
 		require.NoError(t, file.Close())
 		require.NoError(t, err, path)
 		vendor := ""
@@ -60,7 +60,7 @@ func TestRealDocuments(t *testing.T) {
 			require.NoError(t, err, path)
 		}
 		vendors[vendor] = true
-		raw, err = d.IntentPayload(ubl.Submission{VendorID: vendor})
+		raw, err = d.IntentPayload(einvoice.Submission{VendorID: vendor})
 		submitted, err := b.submit("importer", d.Intent(), payload(t, raw, err))
 		if f, ok := fault.As(err); ok && strings.HasSuffix(f.Code, ".duplicate") {
 			if f.Attributes["totals_agree"] == true {

@@ -71,7 +71,7 @@ func TestImportViolations(t *testing.T) {
 		{"modules/ap/adapters/postgres", module + "adapters/postgres", true},
 		{"modules/ap/adapters/postgres", module + "adapters/memory", false},
 		{"modules/ap/adapters/postgres", module + "adapters/plugin", true},
-		{"modules/ap/adapters/cli", module + "modules/ap/adapters/ubl", true},
+		{"modules/ap/adapters/cli", module + "modules/ap/adapters/einvoice", true},
 		{"cmd/wire", module + "modules/ap", false},
 		{"cmd/wire", module + "adapters/plugin", true},
 		{"modules", module + "modules/ap/adapters/plugin", true},

@@ -11,7 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
-	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
+	"github.com/erpbackbone/backbone/modules/ap/adapters/einvoice"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -109,7 +109,7 @@ type bookedDocument struct {
 
 // inputFile is a file that was read.
 type inputFile struct {
-	document ubl.Document
+	document einvoice.Document
 	result   FileResult
 	err      error // the file is refused, or could not be read
 }
@@ -178,7 +178,7 @@ func read(path string) *inputFile {
 		return p
 	}
 	defer f.Close()
-	p.document, p.err = ubl.Read(f)
+	p.document, p.err = einvoice.Read(f)
 	if _, refused := fault.As(p.err); p.err != nil && !refused {
 		p.err = &fileError{p.err} // reading failed, so the document must not count as refused
 		return p
@@ -252,13 +252,13 @@ func (f FileResult) withError(err error) FileResult {
 	}
 	f.Status = StatusRefused
 	for _, v := range failure.Violations {
-		if v.Severity != ubl.SeverityWarning {
+		if v.Severity != einvoice.SeverityWarning {
 			f.Violations = append(f.Violations, v)
 		}
 	}
 	if len(f.Violations) == 0 {
 		f.Violations = []fault.Violation{{
-			Field: failure.Field, Code: failure.Code, Severity: ubl.SeverityError, Detail: failure.Detail,
+			Field: failure.Field, Code: failure.Code, Severity: einvoice.SeverityError, Detail: failure.Detail,
 			Expected: text(failure.Expected), Got: text(failure.Actual),
 		}}
 	}

@@ -17,7 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/cli"
-	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
+	"github.com/erpbackbone/backbone/modules/ap/adapters/einvoice"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
@@ -79,10 +79,10 @@ func TestImport_Samples(t *testing.T) {
 	require.Equal(t, cli.Totals{Accepted: 6, Refused: 3, VendorsRegistered: 5}, counts(r))
 	require.Equal(t, 1, exitCode(t, r.Err()))
 	doctype := byName(t, r, "doctype.xml")
-	require.Equal(t, ubl.CodeDoctypeForbidden, doctype.Code)
+	require.Equal(t, einvoice.CodeDoctypeForbidden, doctype.Code)
 	require.Len(t, doctype.Violations, 1)
 	sum := byName(t, r, "total-does-not-add-up.xml")
-	require.Equal(t, ubl.CodeRuleViolated, sum.Code)
+	require.Equal(t, einvoice.CodeRuleViolated, sum.Code)
 	require.Equal(t, "BR-CO-15", sum.Violations[0].Rule)
 	require.Equal(t, "0.10", sum.Violations[0].Difference)
 	again := byName(t, r, "number-used-again.xml")
@@ -93,7 +93,7 @@ func TestImport_Samples(t *testing.T) {
 	}, again.Violations[0])
 	require.Equal(t, byName(t, r, "01-invoice-two-rates.xml").DocumentID, again.Holder.DocumentID)
 	require.Empty(t, again.DocumentID)
-	require.Equal(t, map[string]int{"BR-CO-15": 1, "ap.invoice.duplicate": 1, ubl.CodeDoctypeForbidden: 1}, r.Totals.ByRule)
+	require.Equal(t, map[string]int{"BR-CO-15": 1, "ap.invoice.duplicate": 1, einvoice.CodeDoctypeForbidden: 1}, r.Totals.ByRule)
 	require.Equal(t, "2166.22", byName(t, r, "01-invoice-two-rates.xml").Total)
 
 	second := importFolder(t, s, 4, sampleFolder(t))

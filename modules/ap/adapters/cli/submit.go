@@ -9,7 +9,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
-	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
+	"github.com/erpbackbone/backbone/modules/ap/adapters/einvoice"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
@@ -34,7 +34,7 @@ type vendor struct {
 // server does not know. If the registration waits for approval, it returns the id of that
 // intent instead. A refusal is not cached: the next document of the same vendor may have
 // the data that this one lacks.
-func (r *run) resolveVendor(d *ubl.Document) (vendorID, intentID string, err error) {
+func (r *run) resolveVendor(d *einvoice.Document) (vendorID, intentID string, err error) {
 	identity := d.Supplier.Identity()
 	if identity == "" {
 		return "", "", fault.New(fault.Invalid, CodeVendorUnknown,
@@ -88,7 +88,7 @@ func (r *run) resolveVendor(d *ubl.Document) (vendorID, intentID string, err err
 // submit sends the document itself.
 func (r *run) submit(p *inputFile) FileResult {
 	d := &p.document
-	payload, err := d.IntentPayload(ubl.Submission{VendorID: p.result.VendorID})
+	payload, err := d.IntentPayload(einvoice.Submission{VendorID: p.result.VendorID})
 	if err != nil {
 		return p.result.withError(encodeFault(err))
 	}
@@ -200,7 +200,7 @@ func (r *run) addFigures(f *FileResult) {
 }
 
 // newIntent makes a request whose source refers to the file.
-func (r *run) newIntent(intentType string, payload json.RawMessage, d *ubl.Document) client.IntentRequest {
+func (r *run) newIntent(intentType string, payload json.RawMessage, d *einvoice.Document) client.IntentRequest {
 	return client.IntentRequest{
 		Type: intentType, LegalEntity: r.LegalEntity, Payload: payload,
 		Source: client.Source{System: sourceSystem, Channel: sourceChannel, Reference: d.SHA256},

@@ -1,4 +1,4 @@
-package ubl
+package einvoice
 
 import (
 	"encoding/json"
@@ -40,7 +40,7 @@ func (d Document) Intent() string { return d.Kind.Intent("submit") }
 // neither due_date nor due_date_source, so that the terms agreed with the vendor apply.
 func (d Document) IntentPayload(s Submission) (json.RawMessage, error) {
 	if s.VendorID == "" {
-		return nil, errors.New("ubl: a payload needs the vendor's id")
+		return nil, errors.New("einvoice: a payload needs the vendor's id")
 	}
 	p := intentPayload{Document: contract.Document{
 		InvoiceNumber:     d.Number,

@@ -1,4 +1,4 @@
-package ubl_test
+package einvoice_test
 
 import (
 	"bytes"
@@ -13,7 +13,7 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
-	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
+	"github.com/erpbackbone/backbone/modules/ap/adapters/einvoice"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
@@ -24,7 +24,7 @@ func fileText(tb testing.TB, path string) string {
 	return string(data)
 }
 
-func sample(tb testing.TB, name string) ubl.Document {
+func sample(tb testing.TB, name string) einvoice.Document {
 	tb.Helper()
 	d, err := read(tb, filepath.Join(repositoryRoot(tb), "test", "samples", "ubl", name))
 	require.NoErrorf(tb, err, "%s: %v", name, violations(err))
@@ -32,7 +32,7 @@ func sample(tb testing.TB, name string) ubl.Document {
 }
 
 // requireBalancedAmounts checks the sums on the document.
-func requireBalancedAmounts(tb testing.TB, d ubl.Document) {
+func requireBalancedAmounts(tb testing.TB, d einvoice.Document) {
 	tb.Helper()
 	sum := d.Totals.Tax
 	for _, l := range d.Lines {
@@ -63,11 +63,11 @@ func TestRead_RefusedSamples(t *testing.T) {
 	t.Parallel()
 	dir := filepath.Join(repositoryRoot(t), "test", "samples", "ubl", "refused")
 	_, err := read(t, filepath.Join(dir, "doctype.xml"))
-	require.Equal(t, ubl.CodeDoctypeForbidden, fault.CodeOf(err))
+	require.Equal(t, einvoice.CodeDoctypeForbidden, fault.CodeOf(err))
 	_, err = read(t, filepath.Join(dir, "number-used-again.xml"))
 	require.NoError(t, err)
 	_, err = read(t, filepath.Join(dir, "total-does-not-add-up.xml"))
-	require.Equal(t, ubl.CodeRuleViolated, fault.CodeOf(err))
+	require.Equal(t, einvoice.CodeRuleViolated, fault.CodeOf(err))
 	require.Len(t, violations(err), 1)
 	require.Equal(t, "BR-CO-15", violations(err)[0].Rule)
 	require.Equal(t, "0.10", violations(err)[0].Difference)
@@ -76,9 +76,9 @@ func TestRead_RefusedSamples(t *testing.T) {
 func TestInvoicePayload(t *testing.T) {
 	t.Parallel()
 	d := sample(t, "01-invoice-two-rates.xml")
-	raw, err := d.IntentPayload(ubl.Submission{
+	raw, err := d.IntentPayload(einvoice.Submission{
 		VendorID:   "V-7",
-		Dimensions: func(l ubl.Line) map[string]string { return map[string]string{"cost_center": l.AccountingCost} },
+		Dimensions: func(l einvoice.Line) map[string]string { return map[string]string{"cost_center": l.AccountingCost} },
 	})
 	require.NoError(t, err)
 	require.Equal(t, contract.Invoice.Intent("submit"), d.Intent())
@@ -102,7 +102,7 @@ func TestInvoicePayload(t *testing.T) {
 
 func TestAllowanceChargeAndAttachment(t *testing.T) {
 	t.Parallel()
-	b := payload(t, sample(t, "02-invoice-usd-allowance-charge.xml"), ubl.Submission{VendorID: "V-1"})
+	b := payload(t, sample(t, "02-invoice-usd-allowance-charge.xml"), einvoice.Submission{VendorID: "V-1"})
 	require.Len(t, b.Lines, 4)
 	require.Equal(t, "allowance", b.Lines[2].Kind)
 	require.Equal(t, "-100.00", b.Lines[2].Amount.String())
@@ -124,7 +124,7 @@ func TestCreditNoteReference(t *testing.T) {
 	d := sample(t, "03-credit-note.xml")
 	require.Equal(t, contract.CreditMemo.Intent("submit"), d.Intent())
 	require.False(t, d.Flipped)
-	b := payload(t, d, ubl.Submission{VendorID: "V-1"})
+	b := payload(t, d, einvoice.Submission{VendorID: "V-1"})
 	require.Equal(t, "NBA-2026-1047", b.PrecedingInvoice)
 	require.Nil(t, b.DueDate)
 	require.Equal(t, "381", b.SourceDocument.TypeCode)
@@ -137,7 +137,7 @@ func TestNegativeInvoice(t *testing.T) {
 	require.True(t, d.Flipped)
 	require.Equal(t, "Invoice", d.Root)
 	require.Equal(t, contract.CreditMemo, d.Kind)
-	b := payload(t, d, ubl.Submission{VendorID: "V-1"})
+	b := payload(t, d, einvoice.Submission{VendorID: "V-1"})
 	require.Equal(t, "380", b.SourceDocument.TypeCode)
 	require.Equal(t, "293.04", b.TotalAmount.String())
 	require.Equal(t, "48.84", b.TaxAmount.String())
@@ -164,7 +164,7 @@ func TestNaturalPersonRegistration(t *testing.T) {
 		require.NotContains(t, s, "Mira")
 		require.NotContains(t, s, "Birkenweg")
 	}
-	b := payload(t, d, ubl.Submission{VendorID: "V-1"})
+	b := payload(t, d, einvoice.Submission{VendorID: "V-1"})
 	require.Nil(t, b.VendorName)
 	require.Equal(t, "O/0", b.Lines[0].TaxGroup)
 	require.Equal(t, "O/0", b.TaxLines[0].TaxGroup)
@@ -173,7 +173,7 @@ func TestNaturalPersonRegistration(t *testing.T) {
 func TestPriceBaseQuantityAndRounding(t *testing.T) {
 	t.Parallel()
 	d := sample(t, "06-invoice-dkk-rounding.xml")
-	raw, err := d.IntentPayload(ubl.Submission{VendorID: "V-1"})
+	raw, err := d.IntentPayload(einvoice.Submission{VendorID: "V-1"})
 	require.NoError(t, err)
 	for _, part := range []string{
 		`"unit_price":12.40,"price_base_quantity":100,"amount":310.00`, `"rounding_amount":0.50,"payable_amount":388.00`, `"invoice_number":"OP 2026/318"`,
@@ -198,11 +198,11 @@ c2Vj cmV0</cbc:EmbeddedDocumentBinaryObject></cac:Attachment></cac:AdditionalDoc
 	require.True(t, d.PayeeDiffers)
 	require.Equal(t, "RF18", d.PaymentReference)
 	require.Equal(t, "1 account(s)", fmt.Sprint(d.PaymentAccounts))
-	require.Equal(t, []ubl.Attachment{{
+	require.Equal(t, []einvoice.Attachment{{
 		SHA256:   "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b", // of "secret"
 		FileName: "attachment-1.bin", ContentType: "application/octet-stream", Size: 6,
 	}}, d.Attachments)
-	raw, err := d.IntentPayload(ubl.Submission{VendorID: "V-1"})
+	raw, err := d.IntentPayload(einvoice.Submission{VendorID: "V-1"})
 	require.NoError(t, err)
 	require.Contains(t, string(raw), `"payee_differs":true`)
 	const accounts = `"payee_accounts":["GR160110SECRET"]`

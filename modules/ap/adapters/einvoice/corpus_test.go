@@ -1,4 +1,4 @@
-package ubl_test
+package einvoice_test
 
 import (
 	"bytes"
@@ -17,7 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
-	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
+	"github.com/erpbackbone/backbone/modules/ap/adapters/einvoice"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
@@ -66,12 +66,12 @@ func xmlFiles(tb testing.TB, dir string) []string {
 	return out
 }
 
-func read(tb testing.TB, path string) (ubl.Document, error) {
+func read(tb testing.TB, path string) (einvoice.Document, error) {
 	tb.Helper()
 	f, err := os.Open(path)
 	require.NoError(tb, err)
 	defer func() { require.NoError(tb, f.Close()) }()
-	return ubl.Read(f)
+	return einvoice.Read(f)
 }
 
 // fragment is one labelled part of a document: whether a rule holds in it.
@@ -127,8 +127,8 @@ func fragments(tb testing.TB, path string) []fragment {
 func TestRulesOnLabelledFragments(t *testing.T) {
 	t.Parallel()
 	dir := standardData(t, "test")
-	byID := map[string]ubl.Rule{}
-	for _, r := range ubl.Rules() {
+	byID := map[string]einvoice.Rule{}
+	for _, r := range einvoice.Rules() {
 		byID[r.ID] = r
 	}
 	type tally struct{ success, failure int }
@@ -138,7 +138,7 @@ func TestRulesOnLabelledFragments(t *testing.T) {
 		for _, path := range xmlFiles(t, filepath.Join(dir, folder)) {
 			for i, f := range fragments(t, path) {
 				total++
-				root, _, err := ubl.Parse(bytes.NewReader(f.document))
+				root, _, err := einvoice.Parse(bytes.NewReader(f.document))
 				require.NoErrorf(t, err, "%s, fragment %d", filepath.Base(path), i+1)
 				rule, ok := byID[f.rule]
 				if !ok {
@@ -149,7 +149,7 @@ func TestRulesOnLabelledFragments(t *testing.T) {
 				}
 				failed := 0
 				for _, v := range rule.Check(root) {
-					if v.Severity == ubl.SeverityError {
+					if v.Severity == einvoice.SeverityError {
 						failed++
 					}
 				}
@@ -168,7 +168,7 @@ func TestRulesOnLabelledFragments(t *testing.T) {
 		}
 	}
 	sum := tally{}
-	for _, r := range ubl.Rules() {
+	for _, r := range einvoice.Rules() {
 		require.NotNilf(t, counts[r.ID], "no fragment is labelled %s", r.ID)
 		t.Logf("%-10s %3d success %3d error", r.ID, counts[r.ID].success, counts[r.ID].failure)
 		sum.success += counts[r.ID].success
@@ -252,9 +252,9 @@ func violations(err error) []fault.Violation {
 
 // requireBalanced checks what the server checks of every invoice, on the payload
 // itself.
-func requireBalanced(tb testing.TB, d ubl.Document) {
+func requireBalanced(tb testing.TB, d einvoice.Document) {
 	tb.Helper()
-	p := payload(tb, d, ubl.Submission{VendorID: "V-1"})
+	p := payload(tb, d, einvoice.Submission{VendorID: "V-1"})
 	sum := money.Number{}
 	for i, l := range p.Lines {
 		require.Equal(tb, i+1, l.LineNumber)

@@ -1,4 +1,4 @@
-// Package ubl reads supplier documents in OASIS UBL 2.1 syntax that follow the
+// Package einvoice reads supplier documents in OASIS UBL 2.1 syntax that follow the
 // European standard EN 16931 and turns them into payloads of accounts payable
 // intents.
 //
@@ -13,7 +13,7 @@
 //
 // The business terms (BT-1, BT-2, ...) and rule names (BR-CO-15, ...) are those of
 // EN 16931-1:2017; element names are those of UBL 2.1.
-package ubl
+package einvoice
 
 import (
 	"github.com/erpbackbone/backbone/domain/fault"

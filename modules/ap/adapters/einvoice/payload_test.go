@@ -1,4 +1,4 @@
-package ubl_test
+package einvoice_test
 
 import (
 	"encoding/json"
@@ -8,7 +8,7 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/money"
-	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
+	"github.com/erpbackbone/backbone/modules/ap/adapters/einvoice"
 )
 
 // body is the payload as a reader of the wire sees it.
@@ -62,7 +62,7 @@ type body struct {
 	} `json:"attachments"`
 }
 
-func payload(tb testing.TB, d ubl.Document, s ubl.Submission) body {
+func payload(tb testing.TB, d einvoice.Document, s einvoice.Submission) body {
 	tb.Helper()
 	raw, err := d.IntentPayload(s)
 	require.NoError(tb, err)

@@ -1,4 +1,4 @@
-package ubl_test
+package einvoice_test
 
 import (
 	"errors"
@@ -13,16 +13,16 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/domain/fault"
-	"github.com/erpbackbone/backbone/modules/ap/adapters/ubl"
+	"github.com/erpbackbone/backbone/modules/ap/adapters/einvoice"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
-const namespaces = `xmlns:cac="` + ubl.NamespaceAggregate + `" xmlns:cbc="` + ubl.NamespaceBasic + `"`
+const namespaces = `xmlns:cac="` + einvoice.NamespaceAggregate + `" xmlns:cbc="` + einvoice.NamespaceBasic + `"`
 
 // invoice is a sound document of one line; each pair of edits replaces the first
 // text by the second.
 func invoice(edits ...string) string {
-	const text = `<Invoice xmlns="` + ubl.NamespaceInvoice + `" ` + namespaces + `>
+	const text = `<Invoice xmlns="` + einvoice.NamespaceInvoice + `" ` + namespaces + `>
 <cbc:ID>A-1</cbc:ID>
 <cbc:IssueDate>2026-03-31</cbc:IssueDate>
 <cbc:InvoiceTypeCode>380</cbc:InvoiceTypeCode>
@@ -45,7 +45,7 @@ func invoice(edits ...string) string {
 	return strings.NewReplacer(edits...).Replace(text)
 }
 
-func readText(text string) (ubl.Document, error) { return ubl.Read(strings.NewReader(text)) }
+func readText(text string) (einvoice.Document, error) { return einvoice.Read(strings.NewReader(text)) }
 
 func TestRead_SoundDocument(t *testing.T) {
 	t.Parallel()
@@ -59,53 +59,53 @@ func TestRead_SoundDocument(t *testing.T) {
 	require.Equal(t, "100", d.Totals.Lines.String())
 	require.Equal(t, "12.5000000000", d.Lines[0].UnitPrice.String())
 	require.Empty(t, d.Warnings)
-	b := payload(t, d, ubl.Submission{VendorID: "V-1"})
+	b := payload(t, d, einvoice.Submission{VendorID: "V-1"})
 	require.Nil(t, b.DueDate) // the vendor's terms decide
 	require.Empty(t, b.DueDateSource)
 	require.Equal(t, "S/24", b.TaxLines[0].TaxGroup)
 	require.Equal(t, "S/24", b.Lines[0].TaxGroup)
 	require.Equal(t, "none", b.PayeeBank)
-	_, err = d.IntentPayload(ubl.Submission{})
+	_, err = d.IntentPayload(einvoice.Submission{})
 	require.Error(t, err)
 }
 
 func TestRead_Refusals(t *testing.T) {
 	t.Parallel()
-	deep := strings.Repeat("<cac:X>", ubl.MaxDepth) + strings.Repeat("</cac:X>", ubl.MaxDepth)
+	deep := strings.Repeat("<cac:X>", einvoice.MaxDepth) + strings.Repeat("</cac:X>", einvoice.MaxDepth)
 	cases := []struct {
 		name, text, code string
 		rules            []string // rules violated, or codes of other findings
 	}{
-		{name: "doctype", text: `<!DOCTYPE Invoice SYSTEM "x.dtd">` + invoice(), code: ubl.CodeDoctypeForbidden},
-		{name: "doctype in small letters", text: `<!doctype Invoice>` + invoice(), code: ubl.CodeDoctypeForbidden},
-		{name: "entity", text: invoice("Bolts", "&bolts;"), code: ubl.CodeXMLMalformed},
-		{name: "empty", text: "", code: ubl.CodeXMLMalformed},
-		{name: "no XML", text: "ID;Date\n1;2", code: ubl.CodeXMLMalformed},
-		{name: "cut off", text: invoice()[:800], code: ubl.CodeXMLMalformed},
-		{name: "second root", text: invoice() + invoice(), code: ubl.CodeXMLMalformed},
-		{name: "text after the root", text: invoice() + "x", code: ubl.CodeXMLMalformed},
-		{name: "invalid UTF-8", text: invoice("Bolts", "\xff"), code: ubl.CodeXMLMalformed},
-		{name: "unknown encoding", text: `<?xml version="1.0" encoding="EBCDIC"?>` + invoice(), code: ubl.CodeXMLMalformed},
-		{name: "not ASCII", text: `<?xml version="1.0" encoding="US-ASCII"?>` + invoice("Bolts", "\xe4"), code: ubl.CodeXMLMalformed},
-		{name: "repeated attribute", text: invoice(`<cbc:TaxAmount currencyID="EUR">24.00`, `<cbc:TaxAmount currencyID="EUR" currencyID="USD">24.00`), code: ubl.CodeXMLMalformed},
-		{name: "too deep", text: invoice("</Invoice>", deep+"</Invoice>"), code: ubl.CodeXMLMalformed},
-		{name: "other root", text: `<Order xmlns="urn:oasis:names:specification:ubl:schema:xsd:Order-2"/>`, code: ubl.CodeRootUnsupported},
-		{name: "root without namespace", text: `<Invoice/>`, code: ubl.CodeRootUnsupported},
-		{name: "credit note in the namespace of invoices", text: `<CreditNote xmlns="` + ubl.NamespaceInvoice + `"/>`, code: ubl.CodeRootUnsupported},
-		{name: "date", text: invoice("2026-03-31", "31.03.2026"), code: ubl.CodeValueInvalid, rules: []string{ubl.CodeValueInvalid}},
-		{name: "exponent", text: invoice(">124.00<", ">1.24e2<"), code: ubl.CodeValueInvalid, rules: []string{ubl.CodeValueInvalid, ubl.CodeValueInvalid}},
-		{name: "sixteen digits", text: invoice(">8<", ">1234567890123456<"), code: ubl.CodeValueInvalid, rules: []string{ubl.CodeValueInvalid}},
-		{name: "price with eleven decimals", text: invoice("12.500000000000", "12.50000000001"), code: ubl.CodeValueInvalid, rules: []string{ubl.CodeValueInvalid}},
-		{name: "two totals", text: invoice("<cac:InvoiceLine>", "<cac:LegalMonetaryTotal/><cac:InvoiceLine>"), code: ubl.CodeValueInvalid, rules: []string{ubl.CodeValueInvalid}},
-		{name: "long number", text: invoice("A-1", strings.Repeat("ä", 51)), code: ubl.CodeFieldTooLong, rules: []string{ubl.CodeFieldTooLong}},
-		{name: "line in another currency", text: invoice(`currencyID="EUR">100.00`, `currencyID="USD">100.00`), code: ubl.CodeCurrencyMismatch, rules: []string{ubl.CodeCurrencyMismatch}},
+		{name: "doctype", text: `<!DOCTYPE Invoice SYSTEM "x.dtd">` + invoice(), code: einvoice.CodeDoctypeForbidden},
+		{name: "doctype in small letters", text: `<!doctype Invoice>` + invoice(), code: einvoice.CodeDoctypeForbidden},
+		{name: "entity", text: invoice("Bolts", "&bolts;"), code: einvoice.CodeXMLMalformed},
+		{name: "empty", text: "", code: einvoice.CodeXMLMalformed},
+		{name: "no XML", text: "ID;Date\n1;2", code: einvoice.CodeXMLMalformed},
+		{name: "cut off", text: invoice()[:800], code: einvoice.CodeXMLMalformed},
+		{name: "second root", text: invoice() + invoice(), code: einvoice.CodeXMLMalformed},
+		{name: "text after the root", text: invoice() + "x", code: einvoice.CodeXMLMalformed},
+		{name: "invalid UTF-8", text: invoice("Bolts", "\xff"), code: einvoice.CodeXMLMalformed},
+		{name: "unknown encoding", text: `<?xml version="1.0" encoding="EBCDIC"?>` + invoice(), code: einvoice.CodeXMLMalformed},
+		{name: "not ASCII", text: `<?xml version="1.0" encoding="US-ASCII"?>` + invoice("Bolts", "\xe4"), code: einvoice.CodeXMLMalformed},
+		{name: "repeated attribute", text: invoice(`<cbc:TaxAmount currencyID="EUR">24.00`, `<cbc:TaxAmount currencyID="EUR" currencyID="USD">24.00`), code: einvoice.CodeXMLMalformed},
+		{name: "too deep", text: invoice("</Invoice>", deep+"</Invoice>"), code: einvoice.CodeXMLMalformed},
+		{name: "other root", text: `<Order xmlns="urn:oasis:names:specification:ubl:schema:xsd:Order-2"/>`, code: einvoice.CodeRootUnsupported},
+		{name: "root without namespace", text: `<Invoice/>`, code: einvoice.CodeRootUnsupported},
+		{name: "credit note in the namespace of invoices", text: `<CreditNote xmlns="` + einvoice.NamespaceInvoice + `"/>`, code: einvoice.CodeRootUnsupported},
+		{name: "date", text: invoice("2026-03-31", "31.03.2026"), code: einvoice.CodeValueInvalid, rules: []string{einvoice.CodeValueInvalid}},
+		{name: "exponent", text: invoice(">124.00<", ">1.24e2<"), code: einvoice.CodeValueInvalid, rules: []string{einvoice.CodeValueInvalid, einvoice.CodeValueInvalid}},
+		{name: "sixteen digits", text: invoice(">8<", ">1234567890123456<"), code: einvoice.CodeValueInvalid, rules: []string{einvoice.CodeValueInvalid}},
+		{name: "price with eleven decimals", text: invoice("12.500000000000", "12.50000000001"), code: einvoice.CodeValueInvalid, rules: []string{einvoice.CodeValueInvalid}},
+		{name: "two totals", text: invoice("<cac:InvoiceLine>", "<cac:LegalMonetaryTotal/><cac:InvoiceLine>"), code: einvoice.CodeValueInvalid, rules: []string{einvoice.CodeValueInvalid}},
+		{name: "long number", text: invoice("A-1", strings.Repeat("ä", 51)), code: einvoice.CodeFieldTooLong, rules: []string{einvoice.CodeFieldTooLong}},
+		{name: "line in another currency", text: invoice(`currencyID="EUR">100.00`, `currencyID="USD">100.00`), code: einvoice.CodeCurrencyMismatch, rules: []string{einvoice.CodeCurrencyMismatch}},
 		{name: "unknown currency", text: invoice("EUR", "EUX"), code: "money.currency_unsupported", rules: []string{"money.currency_unsupported"}},
 		{name: "decimals of the yen", text: invoice("\"EUR\">24.00<", "\"JPY\">24.10<", "24.0<", "24.10<", "124.00", "124.10", "EUR", "JPY"), code: "money.scale", rules: []string{"money.scale", "money.scale", "money.scale", "money.scale", "BR-CO-17"}},
-		{name: "placeholder for the number", text: invoice("A-1", "n/a"), code: ubl.CodeRuleViolated, rules: []string{"BR-02"}},
-		{name: "seller known by a bank mandate only", text: invoice("<cbc:ID>VAT</cbc:ID>", "<cbc:ID>LOC</cbc:ID>", "<cac:PartyName>", `<cac:PartyIdentification><cbc:ID schemeID="SEPA">DE98ZZZ09999999999</cbc:ID></cac:PartyIdentification><cac:PartyName>`), code: ubl.CodeRuleViolated, rules: []string{"BR-CO-26"}},
-		{name: "no totals", text: invoice("cac:LegalMonetaryTotal", "cac:Other"), code: ubl.CodeRuleViolated, rules: []string{"BR-12", "BR-13", "BR-14", "BR-15"}},
-		{name: "VAT off by one", text: invoice(">24.0<", ">25.0<", `"EUR">24.00<`, `"EUR">25.00<`, "124.00", "125.00"), code: ubl.CodeRuleViolated, rules: []string{"BR-CO-17"}},
-		{name: "several sums", text: invoice(">24.0<", ">23.0<", "</cbc:TaxInclusiveAmount>", "</cbc:TaxInclusiveAmount><cbc:PrepaidAmount>1</cbc:PrepaidAmount>"), code: ubl.CodeRuleViolated, rules: []string{"BR-CO-14", "BR-CO-16", "BR-CO-17"}},
+		{name: "placeholder for the number", text: invoice("A-1", "n/a"), code: einvoice.CodeRuleViolated, rules: []string{"BR-02"}},
+		{name: "seller known by a bank mandate only", text: invoice("<cbc:ID>VAT</cbc:ID>", "<cbc:ID>LOC</cbc:ID>", "<cac:PartyName>", `<cac:PartyIdentification><cbc:ID schemeID="SEPA">DE98ZZZ09999999999</cbc:ID></cac:PartyIdentification><cac:PartyName>`), code: einvoice.CodeRuleViolated, rules: []string{"BR-CO-26"}},
+		{name: "no totals", text: invoice("cac:LegalMonetaryTotal", "cac:Other"), code: einvoice.CodeRuleViolated, rules: []string{"BR-12", "BR-13", "BR-14", "BR-15"}},
+		{name: "VAT off by one", text: invoice(">24.0<", ">25.0<", `"EUR">24.00<`, `"EUR">25.00<`, "124.00", "125.00"), code: einvoice.CodeRuleViolated, rules: []string{"BR-CO-17"}},
+		{name: "several sums", text: invoice(">24.0<", ">23.0<", "</cbc:TaxInclusiveAmount>", "</cbc:TaxInclusiveAmount><cbc:PrepaidAmount>1</cbc:PrepaidAmount>"), code: einvoice.CodeRuleViolated, rules: []string{"BR-CO-14", "BR-CO-16", "BR-CO-17"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestRead_Refusals(t *testing.T) {
 				require.NotEmpty(t, v.Element)
 				require.Positive(t, v.Line)
 				if v.Rule != "" {
-					require.Equal(t, ubl.CodeRuleViolated, v.Code)
+					require.Equal(t, einvoice.CodeRuleViolated, v.Code)
 					got = append(got, v.Rule)
 				} else {
 					got = append(got, v.Code)
@@ -182,26 +182,26 @@ func TestRead_ToleratedForms(t *testing.T) {
 
 func TestRead_Limits(t *testing.T) {
 	t.Parallel()
-	_, err := ubl.Read(io.MultiReader(strings.NewReader(`<Invoice xmlns="`+ubl.NamespaceInvoice+`">`), blanks{}))
-	require.Equal(t, ubl.CodeTooLarge, fault.CodeOf(err))
+	_, err := einvoice.Read(io.MultiReader(strings.NewReader(`<Invoice xmlns="`+einvoice.NamespaceInvoice+`">`), blanks{}))
+	require.Equal(t, einvoice.CodeTooLarge, fault.CodeOf(err))
 	require.Equal(t, fault.TooLarge, fault.KindOf(err))
 
-	many := `<Invoice xmlns="` + ubl.NamespaceInvoice + `" ` + namespaces + `>` + strings.Repeat("<cac:X/>", ubl.MaxElements) + "<cac:X/></Invoice>"
+	many := `<Invoice xmlns="` + einvoice.NamespaceInvoice + `" ` + namespaces + `>` + strings.Repeat("<cac:X/>", einvoice.MaxElements) + "<cac:X/></Invoice>"
 	_, err = readText(many)
-	require.Equal(t, ubl.CodeTooLarge, fault.CodeOf(err))
+	require.Equal(t, einvoice.CodeTooLarge, fault.CodeOf(err))
 
-	lines := strings.Repeat("<cac:InvoiceLine/>", ubl.MaxElements/2)
+	lines := strings.Repeat("<cac:InvoiceLine/>", einvoice.MaxElements/2)
 	_, err = readText(invoice("<cac:InvoiceLine>", lines+"<cac:InvoiceLine>"))
-	require.Equal(t, ubl.CodeRuleViolated, fault.CodeOf(err))
-	require.Len(t, violations(err), ubl.MaxFindings)
+	require.Equal(t, einvoice.CodeRuleViolated, fault.CodeOf(err))
+	require.Len(t, violations(err), einvoice.MaxFindings)
 
-	wrong := strings.Repeat("<cbc:XAmount>1.234</cbc:XAmount>", ubl.MaxElements/2)
+	wrong := strings.Repeat("<cbc:XAmount>1.234</cbc:XAmount>", einvoice.MaxElements/2)
 	_, err = readText(invoice("<cac:InvoiceLine>", "<cac:AllowanceCharge>"+wrong+"</cac:AllowanceCharge><cac:InvoiceLine>"))
-	require.Equal(t, ubl.CodeValueInvalid, fault.CodeOf(err)) // no indicator
-	require.Len(t, violations(err), ubl.MaxFindings)
+	require.Equal(t, einvoice.CodeValueInvalid, fault.CodeOf(err)) // no indicator
+	require.Len(t, violations(err), einvoice.MaxFindings)
 
 	broken := errors.New("disk")
-	_, err = ubl.Read(io.MultiReader(strings.NewReader(invoice()[:100]), iotest.ErrReader(broken)))
+	_, err = einvoice.Read(io.MultiReader(strings.NewReader(invoice()[:100]), iotest.ErrReader(broken)))
 	require.ErrorIs(t, err, broken)
 	require.Equal(t, fault.Internal, fault.KindOf(err))
 }
@@ -234,14 +234,14 @@ func TestRead_LongTokens(t *testing.T) { //nolint:paralleltest // see above
 			source := strings.NewReader(c.text)
 			var before, after runtime.MemStats
 			runtime.ReadMemStats(&before)
-			_, err := ubl.Read(source)
+			_, err := einvoice.Read(source)
 			runtime.ReadMemStats(&after)
 			f, ok := fault.As(err)
 			require.True(t, ok)
-			require.Equal(t, ubl.CodeFieldTooLong, f.Code)
+			require.Equal(t, einvoice.CodeFieldTooLong, f.Code)
 			require.Equal(t, fault.TooLarge, f.Kind)
 			require.Equal(t, c.element, f.Attributes["element"])
-			require.Equal(t, ubl.MaxText, f.Attributes["limit"])
+			require.Equal(t, einvoice.MaxText, f.Attributes["limit"])
 			require.Contains(t, f.Detail, c.element)
 			require.Contains(t, f.Detail, "65536")
 			require.NotEmpty(t, f.Attributes["sha256"])
@@ -287,7 +287,7 @@ func TestRead_ManyElements(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			many := strings.Repeat(group, ubl.MaxElements/strings.Count(group, "</")-50) // the rest of the document has fewer
+			many := strings.Repeat(group, einvoice.MaxElements/strings.Count(group, "</")-50) // the rest of the document has fewer
 			_, err := readText(invoice("<cbc:IssueDate>", many+"<cbc:IssueDate>"))
 			require.Equal(t, fault.Invalid, fault.KindOf(err))
 		})
@@ -307,16 +307,16 @@ func (blanks) Read(p []byte) (int, error) {
 func TestRuleTable(t *testing.T) {
 	t.Parallel()
 	var ids []string
-	for _, r := range ubl.Rules() {
+	for _, r := range einvoice.Rules() {
 		require.NotEmpty(t, r.Statement)
 		require.NotContains(t, ids, r.ID)
 		ids = append(ids, r.ID)
 	}
 	require.Len(t, ids, 24)
-	root, _, err := ubl.Parse(strings.NewReader(`<CreditNote xmlns="` + ubl.NamespaceCreditNote + `"/>`))
+	root, _, err := einvoice.Parse(strings.NewReader(`<CreditNote xmlns="` + einvoice.NamespaceCreditNote + `"/>`))
 	require.NoError(t, err)
 	var violated []string
-	for _, r := range ubl.Rules() {
+	for _, r := range einvoice.Rules() {
 		for _, v := range r.Check(root) {
 			violated = append(violated, v.Rule)
 		}
@@ -329,14 +329,14 @@ func FuzzRead(f *testing.F) {
 		f.Add(fileText(f, path))
 	}
 	f.Add(invoice())
-	f.Add(invoice("<cbc:IssueDate>", "<cbc:Note>"+strings.Repeat("a ", ubl.MaxText)+"</cbc:Note><cbc:IssueDate>"))
-	f.Add(invoice("<cac:InvoiceLine>", embedded("<![CDATA["+strings.Repeat("AAAA", ubl.MaxText)+"]]>")+"<cac:InvoiceLine>"))
-	f.Add(`<?xml version="1.0" encoding="latin1"?><Invoice xmlns="` + ubl.NamespaceInvoice + `"/>`)
+	f.Add(invoice("<cbc:IssueDate>", "<cbc:Note>"+strings.Repeat("a ", einvoice.MaxText)+"</cbc:Note><cbc:IssueDate>"))
+	f.Add(invoice("<cac:InvoiceLine>", embedded("<![CDATA["+strings.Repeat("AAAA", einvoice.MaxText)+"]]>")+"<cac:InvoiceLine>"))
+	f.Add(`<?xml version="1.0" encoding="latin1"?><Invoice xmlns="` + einvoice.NamespaceInvoice + `"/>`)
 	f.Fuzz(func(t *testing.T, text string) {
 		d, err := readText(text)
 		if err == nil {
 			requireBalancedAmounts(t, d)
-			_, err = d.IntentPayload(ubl.Submission{VendorID: "V-1"})
+			_, err = d.IntentPayload(einvoice.Submission{VendorID: "V-1"})
 			require.NoError(t, err)
 			_, err = d.VendorPayload(30)
 			require.NoError(t, err)
@@ -349,7 +349,7 @@ func FuzzRead(f *testing.F) {
 }
 
 func Example() {
-	d, err := ubl.Read(strings.NewReader(invoice("124.00</cbc:Payable", "214.00</cbc:Payable")))
+	d, err := einvoice.Read(strings.NewReader(invoice("124.00</cbc:Payable", "214.00</cbc:Payable")))
 	fmt.Println(d.Number, err)
 	for _, v := range violations(err) {
 		fmt.Println(v.Rule, v.Element, "line", v.Line, "expected", v.Expected, "got", v.Got, v.Currency)
