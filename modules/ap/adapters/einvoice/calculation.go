@@ -26,6 +26,61 @@ func isAmount(e *Element) bool {
 	return charge == nil || charge.tag != tagCharge || charge.parent == nil || charge.parent.tag != "cac:Price"
 }
 
+var calculationRules = []Rule{
+	required("BR-CO-10", "BT-106", "The sum of line net amounts (BT-106) is the sum of the net amounts of the lines (BT-131).", checkLineSum),
+	required("BR-CO-11", "BT-107", "The sum of allowances (BT-107) is the sum of the allowances of the document (BT-92).", chargeSum(false, tagAllowances)),
+	required("BR-CO-12", "BT-108", "The sum of charges (BT-108) is the sum of the charges of the document (BT-99).", chargeSum(true, tagCharges)),
+	required("BR-CO-13", "BT-109", "The total without VAT (BT-109) is the sum of line net amounts (BT-106) less allowances (BT-107) plus charges (BT-108).", balance(tagExclusive, tagLineNet, tagAllowances, tagCharges)),
+	required("BR-CO-14", "BT-110", "The total VAT (BT-110) is the sum of the VAT amounts of the categories (BT-117).", checkTaxSum),
+	required("BR-CO-15", "BT-112", "There is one VAT total in the document currency, and the total with VAT (BT-112) is the total without VAT (BT-109) plus the VAT (BT-110).", checkGrossTotal),
+	required("BR-CO-16", "BT-115", "The amount due (BT-115) is the total with VAT (BT-112) less the paid amount (BT-113) plus the rounding amount (BT-114).", balance(tagPayable, tagInclusive, tagPrepaid, tagRounding)),
+	required("BR-CO-17", "BT-117", "The VAT amount of a category (BT-117) is its taxable amount (BT-116) times its rate (BT-119), rounded to two decimals.", checkCategoryTax),
+	required("BR-CO-18", "BG-23", "An invoice has at least one VAT breakdown.", eachHas(document, tagTaxTotal, tagSubtotal)),
+}
+
+// decimalRules limit the decimals of single amounts; UBL-DT-01 limits those of every amount.
+var decimalRules = []Rule{
+	required("BR-DEC-01", "BT-92", "The amount of an allowance of the document has at most two decimals.", each(documentAllowances.below("cbc:Amount"), hasTwoDecimals)),
+	required("BR-DEC-02", "BT-93", "The base amount of an allowance of the document has at most two decimals.", each(documentAllowances.below("cbc:BaseAmount"), hasTwoDecimals)),
+	required("BR-DEC-05", "BT-99", "The amount of a charge of the document has at most two decimals.", each(documentCharges.below("cbc:Amount"), hasTwoDecimals)),
+	required("BR-DEC-06", "BT-100", "The base amount of a charge of the document has at most two decimals.", each(documentCharges.below("cbc:BaseAmount"), hasTwoDecimals)),
+	required("BR-DEC-09", "BT-106", "The sum of line net amounts has at most two decimals.", each(at(tagTotals, tagLineNet), hasTwoDecimals)),
+	required("BR-DEC-10", "BT-107", "The sum of allowances has at most two decimals.", each(at(tagTotals, tagAllowances), hasTwoDecimals)),
+	required("BR-DEC-11", "BT-108", "The sum of charges has at most two decimals.", each(at(tagTotals, tagCharges), hasTwoDecimals)),
+	required("BR-DEC-12", "BT-109", "The total without VAT has at most two decimals.", each(at(tagTotals, tagExclusive), hasTwoDecimals)),
+	required("BR-DEC-13", "BT-110", "The VAT total has at most two decimals.", each(taxTotalsIn(tagCurrency), hasTwoDecimals)),
+	required("BR-DEC-14", "BT-112", "The total with VAT has at most two decimals.", each(at(tagTotals, tagInclusive), hasTwoDecimals)),
+	required("BR-DEC-15", "BT-111", "The VAT total in the tax currency has at most two decimals.", each(taxTotalsIn("cbc:TaxCurrencyCode"), hasTwoDecimals)),
+	required("BR-DEC-16", "BT-113", "The paid amount has at most two decimals.", each(at(tagTotals, tagPrepaid), hasTwoDecimals)),
+	required("BR-DEC-17", "BT-114", "The rounding amount has at most two decimals.", each(at(tagTotals, tagRounding), hasTwoDecimals)),
+	required("BR-DEC-18", "BT-115", "The amount due has at most two decimals.", each(at(tagTotals, tagPayable), hasTwoDecimals)),
+	required("BR-DEC-19", "BT-116", "The taxable amount of a VAT breakdown has at most two decimals.", each(subtotals.below("cbc:TaxableAmount"), hasTwoDecimals)),
+	required("BR-DEC-20", "BT-117", "The VAT amount of a VAT breakdown has at most two decimals.", each(subtotals.below(tagTaxAmount), hasTwoDecimals)),
+	required("BR-DEC-23", "BT-131", "The net amount of a line has at most two decimals.", each(inLines(tagLineNet), hasTwoDecimals)),
+	required("BR-DEC-24", "BT-136", "The amount of an allowance of a line has at most two decimals.", each(lineAllowances.below("cbc:Amount"), hasTwoDecimals)),
+	required("BR-DEC-25", "BT-137", "The base amount of an allowance of a line has at most two decimals.", each(lineAllowances.below("cbc:BaseAmount"), hasTwoDecimals)),
+	required("BR-DEC-27", "BT-141", "The amount of a charge of a line has at most two decimals.", each(lineCharges.below("cbc:Amount"), hasTwoDecimals)),
+	required("BR-DEC-28", "BT-142", "The base amount of a charge of a line has at most two decimals.", each(lineCharges.below("cbc:BaseAmount"), hasTwoDecimals)),
+}
+
+// hasTwoDecimals reports whether an amount has at most two decimals. Mapping refuses a text
+// that is no number.
+func hasTwoDecimals(e *Element) bool {
+	_, ok := parseDecimal(e.Text)
+	return !ok || decimals(e.Text) <= amountDecimals
+}
+
+// taxTotalsIn selects the VAT totals in the currency that an element of the document names.
+func taxTotalsIn(tag string) scope {
+	return func(root *Element) []*Element {
+		var out []*Element
+		for _, t := range taxTotals(root, root.text(tag)) {
+			out = append(out, t.all(tagTaxAmount)...)
+		}
+		return out
+	}
+}
+
 func checkDecimals(r Rule, root *Element) []fault.Violation {
 	var out []fault.Violation
 	root.walk(func(e *Element) {
@@ -78,7 +133,7 @@ func checkLineSum(r Rule, root *Element) []fault.Violation {
 
 // chargeSum makes the check that a total is the sum of the document's charges, or of its
 // allowances.
-func chargeSum(charges bool, tag string) func(Rule, *Element) []fault.Violation {
+func chargeSum(charges bool, tag string) check {
 	return func(r Rule, root *Element) []fault.Violation {
 		totals := root.find(tagTotals)
 		if totals == nil {
@@ -86,7 +141,7 @@ func chargeSum(charges bool, tag string) func(Rule, *Element) []fault.Violation 
 		}
 		var elements []*Element
 		for _, e := range root.all(tagCharge) {
-			if isCharge, ok := parseIndicator(e.text("cbc:ChargeIndicator")); ok && isCharge == charges {
+			if charges && isCharge(e) || !charges && isAllowance(e) {
 				elements = append(elements, e.find("cbc:Amount"))
 			}
 		}
@@ -101,7 +156,7 @@ func chargeSum(charges bool, tag string) func(Rule, *Element) []fault.Violation 
 
 // balance makes the check that a total is base - less + plus. Without total or base nothing
 // is checked.
-func balance(total, base, less, plus string) func(Rule, *Element) []fault.Violation {
+func balance(total, base, less, plus string) check {
 	return func(r Rule, root *Element) []fault.Violation {
 		t := root.find(tagTotals)
 		n, ok := numbers(t.find(total), t.find(base), t.find(less), t.find(plus))

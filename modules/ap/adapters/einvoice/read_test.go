@@ -19,27 +19,30 @@ import (
 
 const namespaces = `xmlns:cac="` + einvoice.NamespaceAggregate + `" xmlns:cbc="` + einvoice.NamespaceBasic + `"`
 
+const buyer = `<cac:AccountingCustomerParty><cac:Party><cac:PostalAddress><cac:Country><cbc:IdentificationCode>DE</cbc:IdentificationCode></cac:Country></cac:PostalAddress>` +
+	`<cac:PartyLegalEntity><cbc:RegistrationName>Buyer</cbc:RegistrationName></cac:PartyLegalEntity></cac:Party></cac:AccountingCustomerParty>`
+
 // invoice is a sound document of one line; each pair of edits replaces the first
 // text by the second.
 func invoice(edits ...string) string {
-	const text = `<Invoice xmlns="` + einvoice.NamespaceInvoice + `" ` + namespaces + `>
+	const text = `<Invoice xmlns="` + einvoice.NamespaceInvoice + `" ` + namespaces + `><cbc:CustomizationID>urn:cen.eu:en16931:2017</cbc:CustomizationID>
 <cbc:ID>A-1</cbc:ID>
 <cbc:IssueDate>2026-03-31</cbc:IssueDate>
 <cbc:InvoiceTypeCode>380</cbc:InvoiceTypeCode>
 <cbc:DocumentCurrencyCode>EUR</cbc:DocumentCurrencyCode>
 <cac:AccountingSupplierParty><cac:Party>
-<cac:PartyName><cbc:Name>Trade</cbc:Name></cac:PartyName>
+<cac:PartyName><cbc:Name>Trade</cbc:Name></cac:PartyName><cac:PostalAddress><cac:Country><cbc:IdentificationCode>GR</cbc:IdentificationCode></cac:Country></cac:PostalAddress>
 <cac:PartyTaxScheme><cbc:CompanyID>EL 999.000.1</cbc:CompanyID><cac:TaxScheme><cbc:ID>VAT</cbc:ID></cac:TaxScheme></cac:PartyTaxScheme>
 <cac:PartyLegalEntity><cbc:RegistrationName>Legal</cbc:RegistrationName></cac:PartyLegalEntity>
-</cac:Party></cac:AccountingSupplierParty>
+</cac:Party></cac:AccountingSupplierParty>` + buyer + `
 <cac:TaxTotal><cbc:TaxAmount currencyID="EUR">24.00</cbc:TaxAmount><cac:TaxSubtotal>
 <cbc:TaxableAmount currencyID="EUR">100</cbc:TaxableAmount><cbc:TaxAmount currencyID="EUR">24.0</cbc:TaxAmount>
-<cac:TaxCategory><cbc:ID>S</cbc:ID><cbc:Percent>24.00</cbc:Percent></cac:TaxCategory></cac:TaxSubtotal></cac:TaxTotal>
+<cac:TaxCategory><cbc:ID>S</cbc:ID><cbc:Percent>24.00</cbc:Percent><cac:TaxScheme><cbc:ID>VAT</cbc:ID></cac:TaxScheme></cac:TaxCategory></cac:TaxSubtotal></cac:TaxTotal>
 <cac:LegalMonetaryTotal><cbc:LineExtensionAmount currencyID="EUR"> +100 </cbc:LineExtensionAmount>
 <cbc:TaxExclusiveAmount currencyID="EUR">100</cbc:TaxExclusiveAmount><cbc:TaxInclusiveAmount currencyID="EUR">124.00</cbc:TaxInclusiveAmount>
 <cbc:PayableAmount currencyID="EUR">124.00</cbc:PayableAmount></cac:LegalMonetaryTotal>
-<cac:InvoiceLine><cbc:ID>1</cbc:ID><cbc:InvoicedQuantity>8</cbc:InvoicedQuantity><cbc:LineExtensionAmount currencyID="EUR">100.00</cbc:LineExtensionAmount>
-<cac:Item><cbc:Name>Bolts</cbc:Name><cac:ClassifiedTaxCategory><cbc:ID>S</cbc:ID><cbc:Percent>24</cbc:Percent></cac:ClassifiedTaxCategory></cac:Item>
+<cac:InvoiceLine><cbc:ID>1</cbc:ID><cbc:InvoicedQuantity unitCode="H87">8</cbc:InvoicedQuantity><cbc:LineExtensionAmount currencyID="EUR">100.00</cbc:LineExtensionAmount>
+<cac:Item><cbc:Name>Bolts</cbc:Name><cac:ClassifiedTaxCategory><cbc:ID>S</cbc:ID><cbc:Percent>24</cbc:Percent><cac:TaxScheme><cbc:ID>VAT</cbc:ID></cac:TaxScheme></cac:ClassifiedTaxCategory></cac:Item>
 <cac:Price><cbc:PriceAmount currencyID="EUR">12.500000000000</cbc:PriceAmount></cac:Price></cac:InvoiceLine>
 </Invoice>`
 	return strings.NewReplacer(edits...).Replace(text)
@@ -99,13 +102,13 @@ func TestRead_Refusals(t *testing.T) {
 		{name: "two totals", text: invoice("<cac:InvoiceLine>", "<cac:LegalMonetaryTotal/><cac:InvoiceLine>"), code: einvoice.CodeValueInvalid, rules: []string{einvoice.CodeValueInvalid}},
 		{name: "long number", text: invoice("A-1", strings.Repeat("ä", 51)), code: einvoice.CodeFieldTooLong, rules: []string{einvoice.CodeFieldTooLong}},
 		{name: "line in another currency", text: invoice(`currencyID="EUR">100.00`, `currencyID="USD">100.00`), code: einvoice.CodeCurrencyMismatch, rules: []string{einvoice.CodeCurrencyMismatch}},
-		{name: "unknown currency", text: invoice("EUR", "EUX"), code: "money.currency_unsupported", rules: []string{"money.currency_unsupported"}},
+		{name: "unknown currency", text: invoice("EUR", "EUX"), code: "money.currency_unsupported", rules: append(slices.Insert(slices.Repeat([]string{"BR-CL-03"}, 9), 0, "money.currency_unsupported"), "BR-CL-04")},
 		{name: "decimals of the yen", text: invoice("\"EUR\">24.00<", "\"JPY\">24.10<", "24.0<", "24.10<", "124.00", "124.10", "EUR", "JPY"), code: "money.scale", rules: []string{"money.scale", "money.scale", "money.scale", "money.scale", "BR-CO-17"}},
 		{name: "placeholder for the number", text: invoice("A-1", "n/a"), code: einvoice.CodeRuleViolated, rules: []string{"BR-02"}},
-		{name: "seller known by a bank mandate only", text: invoice("<cbc:ID>VAT</cbc:ID>", "<cbc:ID>LOC</cbc:ID>", "<cac:PartyName>", `<cac:PartyIdentification><cbc:ID schemeID="SEPA">DE98ZZZ09999999999</cbc:ID></cac:PartyIdentification><cac:PartyName>`), code: einvoice.CodeRuleViolated, rules: []string{"BR-CO-26"}},
+		{name: "seller known by a bank mandate only", text: invoice("</cbc:CompanyID><cac:TaxScheme><cbc:ID>VAT", "</cbc:CompanyID><cac:TaxScheme><cbc:ID>LOC", "<cac:PartyName>", `<cac:PartyIdentification><cbc:ID schemeID="SEPA">DE98ZZZ09999999999</cbc:ID></cac:PartyIdentification><cac:PartyName>`), code: einvoice.CodeRuleViolated, rules: []string{"BR-CO-26"}},
 		{name: "no totals", text: invoice("cac:LegalMonetaryTotal", "cac:Other"), code: einvoice.CodeRuleViolated, rules: []string{"BR-12", "BR-13", "BR-14", "BR-15"}},
-		{name: "VAT off by one", text: invoice(">24.0<", ">25.0<", `"EUR">24.00<`, `"EUR">25.00<`, "124.00", "125.00"), code: einvoice.CodeRuleViolated, rules: []string{"BR-CO-17"}},
-		{name: "several sums", text: invoice(">24.0<", ">23.0<", "</cbc:TaxInclusiveAmount>", "</cbc:TaxInclusiveAmount><cbc:PrepaidAmount>1</cbc:PrepaidAmount>"), code: einvoice.CodeRuleViolated, rules: []string{"BR-CO-14", "BR-CO-16", "BR-CO-17"}},
+		{name: "VAT off by one", text: invoice(">24.0<", ">25.0<", `"EUR">24.00<`, `"EUR">25.00<`, "124.00", "125.00"), code: einvoice.CodeRuleViolated, rules: []string{"BR-CO-17", "BR-S-09"}},
+		{name: "several sums", text: invoice(">24.0<", ">23.0<", "</cbc:TaxInclusiveAmount>", "</cbc:TaxInclusiveAmount><cbc:PrepaidAmount currencyID=\"EUR\">1</cbc:PrepaidAmount>"), code: einvoice.CodeRuleViolated, rules: []string{"BR-CO-14", "BR-CO-16", "BR-CO-17", "BR-S-09"}},
 	}
 	for _, c := range cases {
 		t.Run(c.name, func(t *testing.T) {
@@ -271,7 +274,7 @@ func TestRead_LongContents(t *testing.T) {
 }
 
 func embedded(content string) string {
-	return "<cac:AdditionalDocumentReference><cbc:ID>1</cbc:ID><cac:Attachment><cbc:EmbeddedDocumentBinaryObject mimeCode='text/csv'>" + content +
+	return "<cac:AdditionalDocumentReference><cbc:ID>1</cbc:ID><cac:Attachment><cbc:EmbeddedDocumentBinaryObject mimeCode='text/csv' filename='x.csv'>" + content +
 		"</cbc:EmbeddedDocumentBinaryObject></cac:Attachment></cac:AdditionalDocumentReference>"
 }
 
@@ -312,7 +315,6 @@ func TestRuleTable(t *testing.T) {
 		require.NotContains(t, ids, r.ID)
 		ids = append(ids, r.ID)
 	}
-	require.Len(t, ids, 24)
 	root, _, err := einvoice.Parse(strings.NewReader(`<CreditNote xmlns="` + einvoice.NamespaceCreditNote + `"/>`))
 	require.NoError(t, err)
 	var violated []string
@@ -321,7 +323,7 @@ func TestRuleTable(t *testing.T) {
 			violated = append(violated, v.Rule)
 		}
 	}
-	require.Equal(t, []string{"BR-02", "BR-03", "BR-04", "BR-05", "BR-12", "BR-13", "BR-14", "BR-15", "BR-16", "BR-CO-26", "BR-CO-18"}, violated)
+	require.Equal(t, []string{"BR-01", "BR-02", "BR-03", "BR-04", "BR-05", "BR-06", "BR-07", "BR-08", "BR-10", "BR-12", "BR-13", "BR-14", "BR-15", "BR-16", "BR-CO-26", "BR-CO-18"}, violated)
 }
 
 func FuzzRead(f *testing.F) {

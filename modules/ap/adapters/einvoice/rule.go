@@ -8,20 +8,36 @@ import (
 	"github.com/erpbackbone/backbone/domain/money"
 )
 
-// Rule is one rule of EN 16931. Each can be checked alone, on a whole document or on a
-// part of one. A violation refuses the document unless its severity is warning.
+// Rule is one rule of EN 16931 or of its bindings. Each can be checked alone, on a whole
+// document or on a part of one.
 type Rule struct {
 	ID        string // "BR-CO-15"
 	BT        string // the business term that is wrong when the rule is violated
 	Statement string // the rule in one sentence
-	check     func(Rule, *Element) []fault.Violation
+	Severity  string // SeverityError refuses the document, SeverityWarning does not
+	check     check
 }
 
-// Check returns the violations of this rule in document order.
+type check func(Rule, *Element) []fault.Violation
+
+// Check returns the violations of this rule in document order, at most one more than
+// MaxFindings.
 func (r Rule) Check(root *Element) []fault.Violation { return r.check(r, root) }
 
-// Rules lists every rule that is enforced.
+// Rules lists every rule that is checked, in the order of findings.
 func Rules() []Rule { return slices.Clone(rules) }
+
+// required makes a rule whose violation refuses the document.
+func required(id, bt, statement string, c check) Rule {
+	return Rule{ID: id, BT: bt, Statement: statement, Severity: SeverityError, check: c}
+}
+
+// advised makes a rule whose violation is reported only.
+func advised(id, bt, statement string, c check) Rule {
+	return Rule{ID: id, BT: bt, Statement: statement, Severity: SeverityWarning, check: c}
+}
+
+var rules = slices.Concat(presenceRules, calculationRules, decimalRules, categoryRules(), splitPaymentRules, codeRules, syntaxRules)
 
 // Elements that several rules use.
 const (
@@ -45,33 +61,6 @@ const (
 // currency.
 const amountDecimals = 2
 
-var rules = []Rule{
-	{"BR-02", "BT-1", "An invoice has a number.", present("cbc:ID")},
-	{"BR-03", "BT-2", "An invoice has an issue date.", present("cbc:IssueDate")},
-	{"BR-04", "BT-3", "An invoice has a type code.", presentTypeCode},
-	{"BR-05", "BT-5", "An invoice has a currency code.", present(tagCurrency)},
-	{"BR-12", "BT-106", "An invoice has the sum of its line net amounts.", present(tagTotals, tagLineNet)},
-	{"BR-13", "BT-109", "An invoice has a total without VAT.", present(tagTotals, tagExclusive)},
-	{"BR-14", "BT-112", "An invoice has a total with VAT.", present(tagTotals, tagInclusive)},
-	{"BR-15", "BT-115", "An invoice has the amount due for payment.", present(tagTotals, tagPayable)},
-	{"BR-16", "BG-25", "An invoice has at least one line.", checkAnyLine},
-	{"BR-21", "BT-126", "Each line has an identifier.", presentInLines("cbc:ID")},
-	{"BR-24", "BT-131", "Each line has a net amount.", presentInLines(tagLineNet)},
-	{"BR-CO-03", "BT-7", "A tax point date and a tax point date code exclude each other.", checkTaxPoint},
-	{"BR-CO-04", "BT-151", "Each line has a VAT category.", presentInLines("cac:Item", "cac:ClassifiedTaxCategory", "cbc:ID")},
-	{"BR-CO-26", "BT-29", "The seller has a VAT identifier, a registration identifier or another identifier.", checkSellerIdentified},
-	{"UBL-DT-01", "", "An amount has at most two decimals.", checkDecimals},
-	{"BR-CO-10", "BT-106", "The sum of line net amounts (BT-106) is the sum of the net amounts of the lines (BT-131).", checkLineSum},
-	{"BR-CO-11", "BT-107", "The sum of allowances (BT-107) is the sum of the allowances of the document (BT-92).", chargeSum(false, tagAllowances)},
-	{"BR-CO-12", "BT-108", "The sum of charges (BT-108) is the sum of the charges of the document (BT-99).", chargeSum(true, tagCharges)},
-	{"BR-CO-13", "BT-109", "The total without VAT (BT-109) is the sum of line net amounts (BT-106) less allowances (BT-107) plus charges (BT-108).", balance(tagExclusive, tagLineNet, tagAllowances, tagCharges)},
-	{"BR-CO-14", "BT-110", "The total VAT (BT-110) is the sum of the VAT amounts of the categories (BT-117).", checkTaxSum},
-	{"BR-CO-15", "BT-112", "There is one VAT total in the document currency, and the total with VAT (BT-112) is the total without VAT (BT-109) plus the VAT (BT-110).", checkGrossTotal},
-	{"BR-CO-16", "BT-115", "The amount due (BT-115) is the total with VAT (BT-112) less the paid amount (BT-113) plus the rounding amount (BT-114).", balance(tagPayable, tagInclusive, tagPrepaid, tagRounding)},
-	{"BR-CO-17", "BT-117", "The VAT amount of a category (BT-117) is its taxable amount (BT-116) times its rate (BT-119), rounded to two decimals.", checkCategoryTax},
-	{"BR-CO-18", "BG-23", "An invoice has at least one VAT breakdown.", checkAnySubtotal},
-}
-
 // lineTag is the name of a line of this document.
 func lineTag(root *Element) string { return "cac:" + root.Name + "Line" }
 
@@ -82,7 +71,7 @@ func typeCodeTag(root *Element) string { return "cbc:" + root.Name + "TypeCode" 
 // document's values only amounts are ever added.
 func (r Rule) violation(at *Element) fault.Violation {
 	return fault.Violation{
-		Code: CodeRuleViolated, Rule: r.ID, Severity: SeverityError, BT: r.BT,
+		Code: CodeRuleViolated, Rule: r.ID, Severity: r.Severity, BT: r.BT,
 		Detail: r.Statement, Element: at.Path(), Line: at.Line,
 	}
 }
@@ -121,8 +110,140 @@ func (r Rule) differing(currency string, below *Element, tag string, expected, g
 	return v
 }
 
-// present makes the check that an element exists and is not empty.
-func present(tags ...string) func(Rule, *Element) []fault.Violation {
+// scope selects the elements that a rule speaks of.
+type scope func(root *Element) []*Element
+
+// document selects the document itself.
+func document(root *Element) []*Element { return []*Element{root} }
+
+// at selects every element down a path from the root.
+func at(tags ...string) scope {
+	return func(root *Element) []*Element { return root.all(tags...) }
+}
+
+// inLines selects the lines, or every element down a path from a line.
+func inLines(tags ...string) scope {
+	return func(root *Element) []*Element { return root.all(append([]string{lineTag(root)}, tags...)...) }
+}
+
+// anywhere selects every element down a path of tags that begins at any depth.
+func anywhere(tags ...string) scope {
+	return func(root *Element) []*Element {
+		var out []*Element
+		root.walk(func(e *Element) {
+			if e.tag == tags[0] {
+				out = append(out, e.all(tags[1:]...)...)
+			}
+		})
+		return out
+	}
+}
+
+// where selects those elements of a scope that satisfy a condition.
+func (s scope) where(holds func(*Element) bool) scope {
+	return func(root *Element) []*Element {
+		var out []*Element
+		for _, e := range s(root) {
+			if holds(e) {
+				out = append(out, e)
+			}
+		}
+		return out
+	}
+}
+
+// below selects every element down a path from an element of a scope.
+func (s scope) below(tags ...string) scope {
+	return func(root *Element) []*Element {
+		var out []*Element
+		for _, e := range s(root) {
+			out = append(out, e.all(tags...)...)
+		}
+		return out
+	}
+}
+
+// each makes the check that every element of a scope satisfies a condition.
+func each(s scope, holds func(*Element) bool) check {
+	return func(r Rule, root *Element) []fault.Violation {
+		var out []fault.Violation
+		for _, e := range s(root) {
+			if len(out) > MaxFindings {
+				break
+			}
+			if !holds(e) {
+				out = append(out, r.violation(e))
+			}
+		}
+		return out
+	}
+}
+
+// eachHas makes the check that every element of a scope has an element with a value down
+// the path of tags.
+func eachHas(s scope, tags ...string) check {
+	return func(r Rule, root *Element) []fault.Violation {
+		var out []fault.Violation
+		for _, e := range s(root) {
+			if len(out) > MaxFindings {
+				break
+			}
+			if !e.has(tags...) {
+				out = append(out, r.missing(e, tags...)...)
+			}
+		}
+		return out
+	}
+}
+
+// atMost makes the check that each element of a scope has at most limit elements down the
+// path of tags. The violation names the first that is too many.
+func atMost(limit int, s scope, tags ...string) check {
+	return func(r Rule, root *Element) []fault.Violation {
+		var out []fault.Violation
+		for _, e := range s(root) {
+			if found := e.all(tags...); len(found) > limit && len(out) <= MaxFindings {
+				out = append(out, r.violation(found[limit]))
+			}
+		}
+		return out
+	}
+}
+
+// has reports whether an element with a value is down the path of tags. A group has a value
+// by being there. Other than text, has takes a placeholder for a value, as the published
+// rules do.
+func (e *Element) has(tags ...string) bool {
+	for _, found := range e.all(tags...) {
+		if found.Space == NamespaceAggregate || found.Text != "" {
+			return true
+		}
+	}
+	return false
+}
+
+// either reports whether at least one of two elements has a value.
+func either(first, second string) func(*Element) bool {
+	return func(e *Element) bool { return e.has(first) || e.has(second) }
+}
+
+// isVAT reports whether a tax category or tax registration belongs to VAT.
+func isVAT(e *Element) bool { return strings.EqualFold(e.text("cac:TaxScheme", "cbc:ID"), "VAT") }
+
+// isAllowance and isCharge distinguish allowances from charges. One without a readable
+// indicator is neither; mapping refuses it.
+func isAllowance(e *Element) bool {
+	charge, ok := parseIndicator(e.text("cbc:ChargeIndicator"))
+	return ok && !charge
+}
+
+func isCharge(e *Element) bool {
+	charge, ok := parseIndicator(e.text("cbc:ChargeIndicator"))
+	return ok && charge
+}
+
+// present makes the check that an element exists and is neither empty nor a placeholder.
+func present(tags ...string) check {
 	return func(r Rule, root *Element) []fault.Violation {
 		if root.text(tags...) != "" {
 			return nil
@@ -133,48 +254,4 @@ func present(tags ...string) func(Rule, *Element) []fault.Violation {
 
 func presentTypeCode(r Rule, root *Element) []fault.Violation {
 	return present(typeCodeTag(root))(r, root)
-}
-
-// presentInLines makes the check that each line has an element that is not empty.
-func presentInLines(tags ...string) func(Rule, *Element) []fault.Violation {
-	return func(r Rule, root *Element) []fault.Violation {
-		var out []fault.Violation
-		for _, line := range root.all(lineTag(root)) {
-			if line.text(tags...) == "" {
-				out = append(out, r.missing(line, tags...)...)
-			}
-		}
-		return out
-	}
-}
-
-func checkAnyLine(r Rule, root *Element) []fault.Violation {
-	if root.find(lineTag(root)) != nil {
-		return nil
-	}
-	return r.missing(root, lineTag(root))
-}
-
-func checkAnySubtotal(r Rule, root *Element) []fault.Violation {
-	if len(root.all(tagTaxTotal, tagSubtotal)) > 0 {
-		return nil
-	}
-	return r.missing(root, tagTaxTotal, tagSubtotal)
-}
-
-func checkTaxPoint(r Rule, root *Element) []fault.Violation {
-	date := root.find("cbc:TaxPointDate")
-	code := root.text("cac:InvoicePeriod", "cbc:DescriptionCode")
-	if date.value() == "" || code == "" {
-		return nil
-	}
-	return []fault.Violation{r.violation(date)}
-}
-
-func checkSellerIdentified(r Rule, root *Element) []fault.Violation {
-	s := readSupplier(root)
-	if s.VATID != "" || s.RegistrationID != "" || len(s.PartyIDs) > 0 {
-		return nil
-	}
-	return r.missing(root, "cac:AccountingSupplierParty", "cac:Party", "cac:PartyIdentification", "cbc:ID")
 }

@@ -190,9 +190,9 @@ func TestPayload_NoPersonalData(t *testing.T) {
 		"</cac:Party></cac:AccountingSupplierParty>", `<cac:Contact><cbc:Name>CONTACT-secret</cbc:Name></cac:Contact></cac:Party></cac:AccountingSupplierParty>
 <cac:PayeeParty><cac:PartyName><cbc:Name>PAYEE-secret</cbc:Name></cac:PartyName></cac:PayeeParty>
 <cac:Delivery><cac:DeliveryParty><cac:PartyName><cbc:Name>DELIVERY-secret</cbc:Name></cac:PartyName></cac:DeliveryParty></cac:Delivery>
-<cac:AdditionalDocumentReference><cbc:ID>DOC-secret</cbc:ID><cac:Attachment><cbc:EmbeddedDocumentBinaryObject mimeCode="text/x-secret" filename="FILE-secret.pdf">
+<cac:AdditionalDocumentReference><cbc:ID>DOC-secret</cbc:ID><cac:Attachment><cbc:EmbeddedDocumentBinaryObject mimeCode="text/csv" filename="FILE-secret.pdf">
 c2Vj cmV0</cbc:EmbeddedDocumentBinaryObject></cac:Attachment></cac:AdditionalDocumentReference>
-<cac:PaymentMeans><cbc:PaymentID>n/a</cbc:PaymentID><cbc:PaymentID>RF18</cbc:PaymentID><cac:PayeeFinancialAccount><cbc:ID>gr16 0110 secret</cbc:ID></cac:PayeeFinancialAccount></cac:PaymentMeans>`)
+<cac:PaymentMeans><cbc:PaymentMeansCode>30</cbc:PaymentMeansCode><cbc:PaymentID>RF18</cbc:PaymentID><cac:PayeeFinancialAccount><cbc:ID>gr16 0110 secret</cbc:ID></cac:PayeeFinancialAccount></cac:PaymentMeans>`)
 	d, err := readText(text)
 	require.NoError(t, err, violations(err))
 	require.True(t, d.PayeeDiffers)
@@ -200,7 +200,7 @@ c2Vj cmV0</cbc:EmbeddedDocumentBinaryObject></cac:Attachment></cac:AdditionalDoc
 	require.Equal(t, "1 account(s)", fmt.Sprint(d.PaymentAccounts))
 	require.Equal(t, []einvoice.Attachment{{
 		SHA256:   "2bb80d537b1da3e38bd30361aa855686bde0eacd7162fef6a25fe97bf527a25b", // of "secret"
-		FileName: "attachment-1.bin", ContentType: "application/octet-stream", Size: 6,
+		FileName: "attachment-1.csv", ContentType: "text/csv", Size: 6,
 	}}, d.Attachments)
 	raw, err := d.IntentPayload(einvoice.Submission{VendorID: "V-1"})
 	require.NoError(t, err)

@@ -44,8 +44,12 @@ type content struct {
 }
 
 // Attribute gives the value of an attribute without namespace, "" if absent. Only
-// currencyID, schemeID and mimeCode are kept.
+// currencyID, schemeID, listID, unitCode, mimeCode and filename are kept. It may be called
+// on nil.
 func (e *Element) Attribute(name string) string {
+	if e == nil {
+		return ""
+	}
 	for _, a := range e.attributes {
 		if a.name == name {
 			return a.value
@@ -339,7 +343,7 @@ func (b *builder) keepAttributes(e *Element, attributes []xml.Attr) error {
 			continue
 		}
 		switch a.Name.Local {
-		case "currencyID", "schemeID", "mimeCode":
+		case "currencyID", "schemeID", "mimeCode", "unitCode", "listID", "filename":
 			if e.Attribute(a.Name.Local) != "" {
 				return malformed(b.line, "an attribute is repeated")
 			}
