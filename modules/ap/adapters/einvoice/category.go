@@ -45,6 +45,7 @@ var (
 	lineCategories      = inLines("cac:Item", "cac:ClassifiedTaxCategory").where(isVAT)
 	allowanceCategories = anywhere(tagCharge).where(isAllowance).below("cac:TaxCategory").where(isVAT)
 	chargeCategories    = anywhere(tagCharge).where(isCharge).below("cac:TaxCategory").where(isVAT)
+	everyCategory       = anywhereOf("cac:TaxCategory", "cac:ClassifiedTaxCategory")
 	breakdowns          = subtotals.below("cac:TaxCategory").where(isVAT)
 )
 
@@ -136,16 +137,16 @@ func (c category) hasRate(e *Element) bool {
 // breakdowns.
 func (c category) checkBreakdown(r Rule, root *Element) []fault.Violation {
 	used, broken := 0, 0
-	root.walk(func(e *Element) {
+	for _, e := range everyCategory(root) {
 		switch {
-		case e.tag != "cac:TaxCategory" && e.tag != "cac:ClassifiedTaxCategory" || e.text("cbc:ID") != c.code:
+		case e.text("cbc:ID") != c.code:
 		case c.code != "S" && !isVAT(e): // the published rule for S counts other taxes too
 		case e.parent.tag == tagSubtotal && e.parent.parent.tag == tagTaxTotal:
 			broken++
 		default:
 			used++
 		}
-	})
+	}
 	if c.taxed && (used > 0) == (broken > 0) || !c.taxed && (broken == 1 || used+broken == 0) {
 		return nil
 	}
@@ -360,5 +361,5 @@ var splitPaymentRules = []Rule{
 }
 
 func usesCategory(root *Element, code string) bool {
-	return len(anywhereOf("cac:TaxCategory", "cac:ClassifiedTaxCategory").where(func(e *Element) bool { return e.text("cbc:ID") == code })(root)) > 0
+	return len(everyCategory.where(func(e *Element) bool { return e.text("cbc:ID") == code })(root)) > 0
 }

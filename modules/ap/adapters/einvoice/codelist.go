@@ -3,7 +3,6 @@ package einvoice
 import (
 	"embed"
 	"fmt"
-	"slices"
 	"strings"
 )
 
@@ -75,19 +74,6 @@ var codeRules = []Rule{
 	required("BR-CL-24", "BT-125", "The type of an embedded file is PDF, PNG, JPEG, CSV, XLSX or ODS.", each(anywhere("cbc:EmbeddedDocumentBinaryObject"), attributeIsOneOf("mimeCode", mimeTypes))),
 	required("BR-CL-25", "", "The scheme of an electronic address is a code of the list EAS.", each(anywhere("cbc:EndpointID"), attributeIsOneOf("schemeID", loadCodes("endpoint-scheme")))),
 	required("BR-CL-26", "BT-71", "The scheme of a place of delivery is a code of ISO 6523.", each(anywhere("cac:DeliveryLocation", "cbc:ID"), attributeIsOneOf("schemeID", identifierSchemes))),
-}
-
-// anywhereOf selects every element with one of the tags.
-func anywhereOf(tags ...string) scope {
-	return func(root *Element) []*Element {
-		var out []*Element
-		root.walk(func(e *Element) {
-			if slices.Contains(tags, e.tag) {
-				out = append(out, e)
-			}
-		})
-		return out
-	}
 }
 
 var (

@@ -20,7 +20,7 @@ type Rule struct {
 
 type check func(Rule, *Element) []fault.Violation
 
-// Check returns the violations of this rule in document order, at most one more than
+// Check returns the violations of this rule in the order of its elements, at most one more than
 // MaxFindings.
 func (r Rule) Check(root *Element) []fault.Violation { return r.check(r, root) }
 
@@ -129,12 +129,25 @@ func inLines(tags ...string) scope {
 // anywhere selects every element down a path of tags that begins at any depth.
 func anywhere(tags ...string) scope {
 	return func(root *Element) []*Element {
+		found := root.byTag[tags[0]]
+		if len(tags) == 1 {
+			return found
+		}
 		var out []*Element
-		root.walk(func(e *Element) {
-			if e.tag == tags[0] {
-				out = append(out, e.all(tags[1:]...)...)
-			}
-		})
+		for _, e := range found {
+			out = append(out, e.all(tags[1:]...)...)
+		}
+		return out
+	}
+}
+
+// anywhereOf selects every element with one of the tags, those of the first tag first.
+func anywhereOf(tags ...string) scope {
+	return func(root *Element) []*Element {
+		var out []*Element
+		for _, tag := range tags {
+			out = append(out, root.byTag[tag]...)
+		}
 		return out
 	}
 }

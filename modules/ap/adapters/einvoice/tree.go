@@ -32,6 +32,7 @@ type Element struct {
 	repeated   bool // a sibling has the same name
 	attributes []attribute
 	content    *content
+	byTag      map[string][]*Element // of the root only: the elements below it, in document order
 }
 
 type attribute struct{ name, value string }
@@ -130,6 +131,12 @@ func (e *Element) walk(visit func(*Element)) {
 	}
 }
 
+// buildIndex lists the elements below the root by tag, so that a rule need not walk the tree.
+func (e *Element) buildIndex() {
+	e.byTag = map[string][]*Element{}
+	e.walk(func(below *Element) { e.byTag[below.tag] = append(e.byTag[below.tag], below) })
+}
+
 // isPlaceholder reports whether a text stands for an absent value, as suppliers write
 // where their software requires one.
 func isPlaceholder(s string) bool {
@@ -179,6 +186,7 @@ func parse(in io.Reader) (*Element, error) {
 			if b.root == nil {
 				return nil, malformed(b.line, "there is no element")
 			}
+			b.root.buildIndex()
 			return b.root, nil
 		}
 		if err != nil {
