@@ -37,7 +37,7 @@ func advised(id, bt, statement string, c check) Rule {
 	return Rule{ID: id, BT: bt, Statement: statement, Severity: SeverityWarning, check: c}
 }
 
-var rules = slices.Concat(presenceRules, calculationRules, decimalRules, categoryRules(), splitPaymentRules, codeRules, syntaxRules)
+var rules = slices.Concat(presenceRules, calculationRules, decimalRules, categoryRules(), splitPaymentRules, codeRules, syntaxRules, peppolRules)
 
 // Elements that several rules use.
 const (
