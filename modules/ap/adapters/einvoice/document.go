@@ -12,9 +12,6 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/domain"
 )
 
-// typePrepayment is the code of a prepayment invoice in UNTDID 1001.
-const typePrepayment = "386"
-
 // Document has the parts of a supplier document that accounts payable uses. Amounts are in
 // units of Currency. Totals.Gross is never negative: a document with a negative total is
 // mapped to the other Kind with all amounts and quantities negated. Absent texts are

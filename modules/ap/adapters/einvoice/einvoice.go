@@ -30,14 +30,21 @@ const (
 
 // Codes of refused documents. They are stable.
 const (
-	CodeDoctypeForbidden = "ubl.doctype_forbidden" // the file declares a DOCTYPE
-	CodeTooLarge         = "ubl.too_large"         // over MaxBytes or MaxElements
-	CodeXMLMalformed     = "ubl.xml_malformed"     // not well-formed, too deep, or an unsupported encoding
-	CodeRootUnsupported  = "ubl.root_unsupported"  // neither a UBL 2 Invoice nor a UBL 2 CreditNote
-	CodeValueInvalid     = "ubl.value_invalid"     // a value is not of its type, or an element is repeated
-	CodeFieldTooLong     = "ubl.field_too_long"    // a text is longer than its field or than MaxText
-	CodeCurrencyMismatch = "ubl.currency_mismatch" // an amount is in another currency than the document
-	CodeRuleViolated     = "ubl.rule_violated"     // a rule of EN 16931 is violated
+	CodeDoctypeForbidden = "ubl.doctype_forbidden"     // the file declares a DOCTYPE
+	CodeTooLarge         = "ubl.too_large"             // over MaxBytes or MaxElements
+	CodeXMLMalformed     = "ubl.xml_malformed"         // not well-formed, too deep, or an unsupported encoding
+	CodeKindUnsupported  = "ubl.kind_unsupported"      // a known kind of file that is not imported
+	CodeRootUnsupported  = "ubl.root_unsupported"      // neither a UBL 2 Invoice nor a UBL 2 CreditNote
+	CodeValueInvalid     = "ubl.value_invalid"         // a value is not of its type, or an element is repeated
+	CodeFieldTooLong     = "ubl.field_too_long"        // a text is longer than its field or than MaxText
+	CodeCurrencyMismatch = "ubl.currency_mismatch"     // an amount is in another currency than the document
+	CodeRuleViolated     = "ubl.rule_violated"         // a rule of EN 16931 is violated
+	CodeTypeUnsupported  = "ubl.type_code_unsupported" // documents of this type are not booked
+)
+
+// Codes of findings that refuse no document. They are stable.
+const (
+	CodeCorrectsAnother = "ubl.corrects_another" // the document replaces an earlier one
 )
 
 // Severities of a finding.

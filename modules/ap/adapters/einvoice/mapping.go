@@ -17,8 +17,6 @@ import (
 func mapDocument(root *Element, c *checker) Document {
 	d := Document{
 		Root:              root.Name,
-		Kind:              contract.Invoice,
-		DocumentType:      contract.TypeStandard,
 		TypeCode:          c.text(root.find(typeCodeTag(root)), "BT-3", maxCode),
 		Number:            c.text(root.find("cbc:ID"), "BT-1", maxNumber),
 		Currency:          root.text(tagCurrency),
@@ -34,12 +32,8 @@ func mapDocument(root *Element, c *checker) Document {
 		PayeeDiffers:      payeeDiffers(root),
 		Totals:            readTotals(root),
 	}
-	if root.Name == "CreditNote" {
-		d.Kind = contract.CreditMemo
-	}
-	if d.TypeCode == typePrepayment {
-		d.DocumentType = contract.TypePrepayment
-	}
+	booked := c.book(root)
+	d.Kind, d.DocumentType = booked.kind, booked.documentType
 	if date, ok := c.date(root.find("cbc:IssueDate"), "BT-2"); ok {
 		d.IssueDate = date
 	}

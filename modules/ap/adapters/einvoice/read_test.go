@@ -92,7 +92,7 @@ func TestRead_Refusals(t *testing.T) {
 		{name: "not ASCII", text: `<?xml version="1.0" encoding="US-ASCII"?>` + invoice("Bolts", "\xe4"), code: einvoice.CodeXMLMalformed},
 		{name: "repeated attribute", text: invoice(`<cbc:TaxAmount currencyID="EUR">24.00`, `<cbc:TaxAmount currencyID="EUR" currencyID="USD">24.00`), code: einvoice.CodeXMLMalformed},
 		{name: "too deep", text: invoice("</Invoice>", deep+"</Invoice>"), code: einvoice.CodeXMLMalformed},
-		{name: "other root", text: `<Order xmlns="urn:oasis:names:specification:ubl:schema:xsd:Order-2"/>`, code: einvoice.CodeRootUnsupported},
+		{name: "other root", text: `<Order xmlns="urn:oasis:names:specification:ubl:schema:xsd:Order-2"/>`, code: einvoice.CodeKindUnsupported},
 		{name: "root without namespace", text: `<Invoice/>`, code: einvoice.CodeRootUnsupported},
 		{name: "credit note in the namespace of invoices", text: `<CreditNote xmlns="` + einvoice.NamespaceInvoice + `"/>`, code: einvoice.CodeRootUnsupported},
 		{name: "date", text: invoice("2026-03-31", "31.03.2026"), code: einvoice.CodeValueInvalid, rules: []string{einvoice.CodeValueInvalid}},
@@ -134,6 +134,37 @@ func TestRead_Refusals(t *testing.T) {
 			require.Equal(t, c.rules, got)
 		})
 	}
+}
+
+// A file of a known kind is named as what it is.
+func TestRead_KindsOfFiles(t *testing.T) {
+	t.Parallel()
+	for text, kind := range map[string]string{
+		`<a:Order xmlns:a="urn:oasis:names:specification:ubl:schema:xsd:Order-2"/>`:                                   "UBL Order",
+		`<ApplicationResponse xmlns="urn:oasis:names:specification:ubl:schema:xsd:ApplicationResponse-2"/>`:           "UBL ApplicationResponse",
+		`<DespatchAdvice xmlns="urn:oasis:names:specification:ubl:schema:xsd:DespatchAdvice-2"/>`:                     "UBL DespatchAdvice",
+		`<Document xmlns="urn:iso:std:iso:20022:tech:xsd:pain.001.001.09"/>`:                                          "ISO 20022 pain.001.001.09",
+		`<rsm:CrossIndustryDocument xmlns:rsm="urn:ferd:CrossIndustryDocument:invoice:1p0"/>`:                         "ZUGFeRD 1.0",
+		`<rsm:CrossIndustryOrder xmlns:rsm="urn:un:unece:uncefact:data:standard:SCRDMCCBDACIOMessageStructure:100"/>`: "UN/CEFACT CrossIndustryOrder",
+		`<FatturaElettronica xmlns="http://ivaservizi.agenziaentrate.gov.it/docs/xsd/fatture/v1.2"/>`:                 "FatturaPA",
+		`<html><body/></html>`:    "HTML",
+		"PK\x03\x04rest":          "ZIP or Office document",
+		"UNA:+.? 'UNB+UNOC:3+1+2": "EDIFACT",
+		"\r\nUNB+UNOC:3+1+2":      "EDIFACT",
+		"\x89PNG\r\n":             "PNG image",
+		"{\"invoice\": 1}":        "JSON",
+	} {
+		_, err := readText(text)
+		f, ok := fault.As(err)
+		require.True(t, ok, text)
+		require.Equal(t, einvoice.CodeKindUnsupported, f.Code, text)
+		require.Equal(t, kind, f.Attributes["kind"])
+		require.Contains(t, f.Detail, kind)
+		require.NotEmpty(t, f.Attributes["sha256"])
+	}
+	_, err := readText(`<Secret xmlns="urn:secret"/>`)
+	require.Equal(t, einvoice.CodeRootUnsupported, fault.CodeOf(err))
+	require.NotContains(t, err.Error(), "ecret")
 }
 
 func TestRead_ViolationDetails(t *testing.T) {

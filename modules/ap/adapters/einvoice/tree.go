@@ -173,6 +173,9 @@ func parse(in io.Reader) (*Element, error) {
 	if mark, _ := buffered.Peek(3); bytes.Equal(mark, []byte("\xef\xbb\xbf")) {
 		_, _ = buffered.Discard(3)
 	}
+	if head, _ := buffered.Peek(sniffed); sniff(head) != "" {
+		return nil, unsupported(sniff(head))
+	}
 	bytewise := &tokenReader{Reader: buffered}
 	d := xml.NewDecoder(bytewise)
 	d.CharsetReader = bytewise.convert
@@ -315,6 +318,9 @@ func (b *builder) startRoot(t xml.StartElement) error {
 	}
 	known := t.Name.Space == NamespaceInvoice && t.Name.Local == "Invoice" ||
 		t.Name.Space == NamespaceCreditNote && t.Name.Local == "CreditNote"
+	if kind := kindOfRoot(t.Name); !known && kind != "" {
+		return unsupported(kind).With("line", b.line)
+	}
 	if !known {
 		return fault.New(fault.Invalid, CodeRootUnsupported,
 			"Line %d: the root element is neither Invoice nor CreditNote of UBL 2. Send one of these two.", b.line).

@@ -1,0 +1,103 @@
+package einvoice
+
+import (
+	"bytes"
+	"encoding/xml"
+	"strings"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// signatures are the first bytes of kinds of files that are not XML.
+var signatures = []struct{ bytes, kind string }{
+	{"%PDF-", kindPDF},
+	{"PK\x03\x04", "ZIP or Office document"},
+	{"PK\x05\x06", "ZIP"},
+	{"\x1f\x8b", "gzip"},
+	{"7z\xbc\xaf\x27\x1c", "7-Zip"},
+	{"Rar!", "RAR"},
+	{"\xd0\xcf\x11\xe0", "Office document before 2007"},
+	{"\x89PNG", "PNG image"},
+	{"\xff\xd8\xff", "JPEG image"},
+	{"II*\x00", "TIFF image"},
+	{"MM\x00*", "TIFF image"},
+	{"UNA", "EDIFACT"},
+	{"UNB+", "EDIFACT"},
+	{"ISA*", "ANSI X12"},
+	{"{", "JSON"},
+	{"[", "JSON"},
+}
+
+const kindPDF = "PDF"
+
+// sniffed is the number of bytes that sniff looks at.
+const sniffed = 512
+
+// sniff names the kind of a file that is not XML by its first bytes, "" if it is not known.
+// Blanks before a text format are ignored.
+func sniff(head []byte) string {
+	for _, s := range signatures {
+		if bytes.HasPrefix(head, []byte(s.bytes)) || bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte(s.bytes)) {
+			return s.kind
+		}
+	}
+	return ""
+}
+
+// xmlKinds are the kinds of XML files by a part of their root's namespace, or by the name of
+// a root without one of these.
+var xmlKinds = []struct{ space, root, kind string }{
+	{"urn:iso:std:iso:20022:tech:xsd:", "", "ISO 20022 "},
+	{"urn:ferd:CrossIndustryDocument", "", "ZUGFeRD 1.0"},
+	{"urn:un:unece:uncefact:data:standard:", "", "UN/CEFACT "},
+	{"www.unece.org/cefact/namespaces/StandardBusinessDocumentHeader", "", "business document envelope (SBDH)"},
+	{"ivaservizi.agenziaentrate.gov.it", "", "FatturaPA"},
+	{"www.facturae.", "", "Facturae"},
+	{"www.ebinterface.at", "", "ebInterface"},
+	{"crd.gov.pl", "Faktura", "KSeF"},
+	{"OECD:StandardAuditFile-Tax", "", "SAF-T"},
+	{"schemas.xmlsoap.org/soap/envelope", "", "SOAP message"},
+	{"www.w3.org/2003/05/soap-envelope", "", "SOAP message"},
+	{"", "html", "HTML"},
+	{"", "AuditFile", "SAF-T"},
+	{"", "FatturaElettronica", "FatturaPA"},
+}
+
+const ublDocuments = "urn:oasis:names:specification:ubl:schema:xsd:"
+
+// kindOfRoot names the kind of an XML file by its root, "" if it is not known. It repeats no
+// text of the file but the name of a document in a namespace of a standard.
+func kindOfRoot(root xml.Name) string {
+	if document, ok := strings.CutPrefix(root.Space, ublDocuments); ok && document == root.Local+"-2" && isPlainName(root.Local) {
+		return "UBL " + root.Local
+	}
+	for _, k := range xmlKinds {
+		if !strings.Contains(root.Space, k.space) || k.root != "" && !strings.EqualFold(k.root, root.Local) {
+			continue
+		}
+		if !strings.HasSuffix(k.kind, " ") {
+			return k.kind
+		}
+		name := root.Local
+		if _, message, ok := strings.Cut(root.Space, k.space); ok && k.kind == "ISO 20022 " {
+			name = message
+		}
+		if !isPlainName(name) {
+			return strings.TrimSuffix(k.kind, " ")
+		}
+		return k.kind + name
+	}
+	return ""
+}
+
+// isPlainName reports whether a name is short and made of letters, digits and dots.
+func isPlainName(s string) bool {
+	return s != "" && len(s) <= 50 && strings.Trim(s, "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.") == ""
+}
+
+// unsupported refuses a file of a known kind that cannot be imported.
+func unsupported(kind string) *fault.Error {
+	return fault.New(fault.Invalid, CodeKindUnsupported,
+		"The file is of the kind %s, which is not imported. Send a UBL 2 Invoice or CreditNote, a CII CrossIndustryInvoice, or a PDF with one of them (Factur-X, ZUGFeRD 2).", kind).
+		With("kind", kind)
+}
