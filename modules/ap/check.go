@@ -93,6 +93,9 @@ func (c *checker) check(ctx context.Context, d *contract.Document, date event.Da
 	})...)
 	findings = append(findings, domain.WithholdingFindings(d, currency, c.settings)...)
 	findings = append(findings, domain.PayeeFindings(d)...)
+	if c.settings.HoldWarnings {
+		findings = append(findings, domain.WarningFindings(d)...)
+	}
 	return &checkedBody{
 		kind: c.kind, body: *d, dimensions: dimensions, period: period, matchTags: tags,
 		findings: findings, warnings: coded.warnings, coding: coded.rule,

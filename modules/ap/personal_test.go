@@ -46,7 +46,7 @@ const (
 	contactMail = "olaf.petersen@supplier.example"
 )
 
-var mira = object{"name": personName, "address": "Birkenweg 9, 22100 Lund", "vat_id": "SE 556677"}
+var mira = object{"name": personName, "address": "Birkenweg 9, 22100 Lund", "vat_id": "SE 123456-7897 01"}
 
 // naturalPerson registers a vendor who is a natural person.
 func (b *books) naturalPerson(more object) recorded {
@@ -80,7 +80,7 @@ func TestNaturalPerson(t *testing.T) {
 	require.Equal(t, "V-"+e.IntentID.String(), e.Stream.ID)
 	require.Equal(t, "vendor:"+e.Stream.ID, e.data["person"].(object)["sub"])
 	require.NotContains(t, string(e.Payload), "Mira")
-	require.JSONEq(t, `{"vendor_id": "`+e.Stream.ID+`", "country": "SE", "natural_person": true, "person": {"name": "Mira Sandvik", "address": "Birkenweg 9, 22100 Lund", "vat_id": "SE 556677"}}`,
+	require.JSONEq(t, `{"vendor_id": "`+e.Stream.ID+`", "country": "SE", "natural_person": true, "person": {"name": "Mira Sandvik", "address": "Birkenweg 9, 22100 Lund", "vat_id": "SE 123456-7897 01"}}`,
 		b.keys.openEvent(t, e.Recorded))
 	kept := b.stored(e.IntentID.String())
 	require.Contains(t, kept, `"sub":"vendor:`+e.Stream.ID+`"`, "the intent is sealed for the same person")
@@ -101,7 +101,7 @@ func TestNaturalPerson(t *testing.T) {
 	known := b.naturalPerson(object{"person": nil, "party_id": "P8"})
 	require.Equal(t, "party:P8", known.data["identity"])
 	require.NotContains(t, known.data, "person")
-	company := b.events(b.execute("ap_clerk", "ap.register_vendor", object{"name": "Firm", "country": "SE", "vat_id": "SE1", "natural_person": false}))[0]
+	company := b.events(b.execute("ap_clerk", "ap.register_vendor", object{"name": "Firm", "country": "SE", "vat_id": "SE123456789701", "natural_person": false}))[0]
 	require.Equal(t, "V-000001", company.Stream.ID, "the series is the companies'")
 	require.EqualValues(t, 2, company.SchemaVersion)
 
@@ -132,7 +132,7 @@ func TestPersonalData_WrongMember(t *testing.T) {
 		payload     object
 	}{
 		{"ap.vendor.person_in_clear", "/name", sole(object{"name": personName})},
-		{"ap.vendor.person_in_clear", "/vat_id", sole(object{"vat_id": "SE 556677", "person": mira})},
+		{"ap.vendor.person_in_clear", "/vat_id", sole(object{"vat_id": "SE 123456-7897 01", "person": mira})},
 		{"ap.vendor.person_unexpected", "/person", object{"name": personName, "country": "DK", "person": mira}},
 		{"ap.vendor.identity_required", "/person", object{"natural_person": true, "country": "DK"}},
 		{"money.currency_unsupported", "/currency", sole(object{"person": mira, "currency": "XAU"})},
@@ -238,7 +238,7 @@ func TestVendors_Version1(t *testing.T) {
 		}
 		return err
 	}
-	require.NoError(t, raw("OLD-1", `{"vendor_id":"OLD-1","name":"Old Ltd","country":"DK","vat_id":"DK1","natural_person":false,"identity":"vat:DK1","terms":{"net_days":14}}`))
+	require.NoError(t, raw("OLD-1", `{"vendor_id":"OLD-1","name":"Old Ltd","country":"DK","vat_id":"DK13585628","natural_person":false,"identity":"vat:DK13585628","terms":{"net_days":14}}`))
 	require.NoError(t, raw("OLD-2", `{"vendor_id":"OLD-2","country":"DK","party_id":"P1","natural_person":true,"identity":"party:P1"}`))
 	for _, member := range []string{"name", "vat_id"} {
 		err := raw("OLD-3", `{"vendor_id":"OLD-3","`+member+`":"Mira","country":"DK","natural_person":true}`)
@@ -251,7 +251,7 @@ func TestVendors_Version1(t *testing.T) {
 	named := b.events(b.execute("ap_clerk", "ap.submit_invoice", documentPayload("OLD-2", "1", "10", object{"vendor_name": personName})))[0]
 	require.NotContains(t, named.data, "vendor_name")
 	b.execute("ap_clerk", "ap.set_vendor_contact", object{"vendor_id": "OLD-1", "contact_id": "C-1", "name": contactName})
-	require.Equal(t, "OLD-1", b.refuse("ap.vendor.duplicate", "ap_clerk", "ap.register_vendor", object{"name": "Other", "country": "DK", "vat_id": "dk 1"}).Holder.DocumentID)
+	require.Equal(t, "OLD-1", b.refuse("ap.vendor.duplicate", "ap_clerk", "ap.register_vendor", object{"name": "Other", "country": "DK", "vat_id": "dk 1358 5628"}).Holder.DocumentID)
 }
 
 // TestFolds_NoPersonalValue checks that a fold gives the same state whether personal values are

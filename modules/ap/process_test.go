@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"strings"
 	"testing"
 
@@ -157,8 +158,11 @@ func TestEveryIntent_AnswersItsProcess(t *testing.T) {
 		applied := b.events(do("ap_clerk", intentType, p))[0].data["application_id"]
 		do("ap_clerk", strings.Replace(intentType, ".apply", ".unapply", 1), object{"invoice_id": invoice, "application_id": applied, "reason": "wrong one"})
 	}
+	// These planners read reports, which the memory store has not: the ledger's tests on
+	// PostgreSQL execute them.
+	readers := []string{"gl.close_year", "gl.reopen_year", "gl.revalue", "gl.run_allocation"}
 	for _, intentType := range catalog.IntentTypes() {
-		require.True(t, executed[intentType.Type], "%s: execute it here, so that the process of its answer is checked", intentType.Type)
+		require.True(t, executed[intentType.Type] || slices.Contains(readers, intentType.Type), "%s: execute it here, so that the process of its answer is checked", intentType.Type)
 	}
 
 	// An intent that waits, and that another person approves.

@@ -297,6 +297,14 @@ func TestHolds(t *testing.T) {
 	require.Equal(t, map[string]string{"PAYEE_DIFFERS": "payment"}, held(documentPayload("V1", "d1", "52", object{"payee_differs": true})))
 	require.Equal(t, map[string]string{"PAYEE_DIFFERS": "payment", "PREPAID_UNMATCHED": "payment"},
 		held(documentPayload("V1", "d2", "53", object{"payee_differs": true, "prepaid_amount": n("1")})), "one event per finding")
+	warned := func(number string) object {
+		return documentPayload("V1", number, "54."+number[1:], object{"source_document": object{
+			"syntax": "UBL 2.1", "sha256": strings.Repeat("0", 64), "warnings": []string{"PEPPOL-EN16931-R120", "ubl.vat_id_invalid"},
+		}})
+	}
+	require.Empty(t, held(warned("w1")), "warnings of the reader are kept")
+	b.execute("admin", "ap.configure", object{"hold_warnings": true})
+	require.Equal(t, map[string]string{"DOCUMENT_WARNING": "approval"}, held(warned("w2")))
 
 	b.execute("admin", "ap.configure", object{"tolerances": object{"tax_amount": n("0")}})
 	require.Equal(t, map[string]string{"TAX_VARIANCE": "approval"}, held(withTax("t4", "119.01", "19.01", "S/19", 19)))

@@ -5,10 +5,12 @@ import (
 	"regexp"
 
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/country"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/domain/vatid"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 	"github.com/erpbackbone/backbone/modules/ap/domain"
 )
@@ -155,6 +157,13 @@ func checkVendor(v *contract.VendorRegistration, today event.Date) error {
 		return fault.New(fault.FailedPrecondition, "ap.vendor.id_reserved",
 			"ids of V- and six or more digits are given out by the number series; leave vendor_id out or choose another form").WithField("/vendor_id")
 	}
+	if !country.Known(v.Country) {
+		return fault.New(fault.Invalid, "ap.vendor.country_unknown",
+			"the country is no code of ISO 3166-1; send the two letters of the vendor's country, as in DE").WithField("/country")
+	}
+	if err := checkVATID(v); err != nil {
+		return err
+	}
 	if v.Currency != "" {
 		if _, err := money.LookupCurrency(v.Currency, today.Time()); err != nil {
 			return fault.WithField(err, "/currency")
@@ -170,6 +179,22 @@ func checkWithholdingCode(code string, settings *domain.Settings, field string) 
 			"the settings have no such withholding code; add it with ap.configure or leave it out").WithField(field)
 	}
 	return nil
+}
+
+// checkVATID refuses a VAT id whose form is wrong, unless the caller says that it is taken
+// from a paper as it is printed there.
+func checkVATID(v *contract.VendorRegistration) error {
+	verdict := vatid.Check(v.VATID)
+	if v.VATID == "" || v.VATIDUnverified || verdict == vatid.Valid || verdict == vatid.Unknown {
+		return nil
+	}
+	wrong := "it has not the form of its country"
+	if verdict == vatid.WrongDigits {
+		wrong = "its check digits do not fit, so a character is wrong"
+	}
+	return fault.New(fault.Invalid, "ap.vendor.vat_id_invalid",
+		"the VAT id is invalid: %s; compare it with the vendor's papers, or send vat_id_unverified: true to register it as it is printed", wrong).
+		WithField("/vat_id").With("verdict", string(verdict))
 }
 
 func checkTerms(t *contract.Terms, field string) error {

@@ -37,7 +37,7 @@ func TestRegisterVendor(t *testing.T) {
 	// A party id identifies a vendor only if it has no VAT or registration id.
 	person := b.execute("importer", "ap.register_vendor", object{"natural_person": true, "country": "DK", "party_id": "1238764941386"})
 	require.Equal(t, person.Events[0].Stream.ID, holder(object{"natural_person": true, "country": "DK", "party_id": "12387 64941386"}))
-	b.execute("importer", "ap.register_vendor", object{"name": "Firm", "country": "DK", "party_id": "1238764941386", "vat_id": "DK1"})
+	b.execute("importer", "ap.register_vendor", object{"name": "Firm", "country": "DK", "party_id": "1238764941386", "vat_id": "DK13585628"})
 	b.execute("importer", "ap.register_vendor", object{"name": "Firm", "country": "DK", "registration_id": "1238764941386"})
 }
 
@@ -50,6 +50,8 @@ func TestVendorRefusals(t *testing.T) {
 		"money.scale":                   {"terms": object{"net_days": 1, "discount_percent": n("1.0000001")}},
 		"ap.withholding_code.not_found": {"withholding_code": "W99"},
 		"intent.schema_invalid":         {"country": "Denmark"},
+		"ap.vendor.country_unknown":     {"country": "UK"},
+		"ap.vendor.vat_id_invalid":      {"vat_id": "DE 136695978"},
 	} {
 		p := object{"name": "A", "country": "DE"}
 		for k, v := range more {
@@ -58,4 +60,19 @@ func TestVendorRefusals(t *testing.T) {
 		b.refuse(code, "ap_clerk", "ap.register_vendor", p)
 	}
 	b.refuse("intent.forbidden", "approver", "ap.register_vendor", object{"name": "A", "country": "DE"})
+}
+
+// A VAT id of wrong form is registered only if the caller says that it is taken as printed.
+// One of a country whose form is not known is registered.
+func TestRegisterVendor_VATID(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	for _, p := range []object{
+		{"name": "A", "country": "DE", "vat_id": "de 136 695 976"},
+		{"name": "B", "country": "DE", "vat_id": "DE136695978", "vat_id_unverified": true},
+		{"name": "C", "country": "US", "vat_id": "US12-3456789"},
+	} {
+		e := b.events(b.execute("ap_clerk", "ap.register_vendor", p))[0]
+		require.Equal(t, p["vat_id"], e.data["vat_id"])
+	}
 }

@@ -66,7 +66,7 @@ const vendorRows = `[
 		{"contact_id":"C-1","name":"Olaf Petersen","email":"olaf.petersen@supplier.example","phone":"+45 70 10 20 30"},
 		{"contact_id":"C-2","name":"Nora Nord","function":"sales"}],"event_id":"%[3]s"}]`
 
-const miraRow = `{"name":"Mira Sandvik","address":"Birkenweg 9, 22100 Lund","vat_id":"SE 556677"}`
+const miraRow = `{"name":"Mira Sandvik","address":"Birkenweg 9, 22100 Lund","vat_id":"SE 123456-7897 01"}`
 
 func TestVendors_Report(t *testing.T) {
 	t.Parallel()

@@ -199,7 +199,7 @@ func (i *installation) fillBooks(vendor string) {
 	i.t.Helper()
 	today := time.Now().UTC().Format(time.DateOnly)
 	i.execute("ap_clerk", "ap.register_vendor", object{
-		"natural_person": true, "country": "SE", "person": object{"name": "Mira Sandvik", "address": "Birkenweg 9", "vat_id": "SE 556677"}, "party_id": "P7",
+		"natural_person": true, "country": "SE", "person": object{"name": "Mira Sandvik", "address": "Birkenweg 9", "vat_id": "SE 123456-7897 01"}, "party_id": "P7",
 	})
 	invoice := func(number string, amount int) object {
 		return object{
@@ -241,7 +241,7 @@ func (i *installation) fillBooks(vendor string) {
 // registerFirm registers a vendor that has two contacts.
 func (i *installation) registerFirm() (vendor string) {
 	i.t.Helper()
-	vendor = i.execute("vendor_admin", "ap.register_vendor", object{"name": "Firm", "country": "DE", "vat_id": "DE1", "natural_person": false}).Events[0].Stream.ID
+	vendor = i.execute("vendor_admin", "ap.register_vendor", object{"name": "Firm", "country": "DE", "vat_id": "DE136695976", "natural_person": false}).Events[0].Stream.ID
 	for _, id := range []string{"C-1", "C-2"} {
 		i.execute("ap_clerk", "ap.set_vendor_contact", object{"vendor_id": vendor, "contact_id": id, "name": "Olaf Petersen", "email": "olaf@supplier.example", "phone": "+45 70 10 20 30", "function": "bookkeeping"})
 	}

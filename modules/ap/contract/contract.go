@@ -187,6 +187,7 @@ const (
 	HoldCodingMissing    = "CODING_MISSING"
 	HoldPayeeDiffers     = "PAYEE_DIFFERS"
 	HoldBankMismatch     = "BANK_MISMATCH"
+	HoldDocumentWarning  = "DOCUMENT_WARNING"
 	HoldPrepaidUnmatched = "PREPAID_UNMATCHED"
 	HoldCodingInvalid    = "CODING_INVALID"
 	HoldTaxGroupUnknown  = "TAX_GROUP_UNKNOWN"

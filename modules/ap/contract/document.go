@@ -86,6 +86,9 @@ type SourceDocument struct {
 	Syntax   string `json:"syntax"`
 	SHA256   string `json:"sha256"`
 	TypeCode string `json:"type_code,omitempty"`
+	// Warnings are the rules and codes of the reader's findings that did not refuse the file,
+	// each once.
+	Warnings []string `json:"warnings,omitempty"`
 }
 
 // Line is one line of a document.

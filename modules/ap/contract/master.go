@@ -19,6 +19,7 @@ type VendorRegistered struct {
 	Name              string            `json:"name,omitempty"`
 	Country           string            `json:"country"` // ISO 3166-1 alpha-2
 	VATID             string            `json:"vat_id,omitempty"`
+	VATIDUnverified   bool              `json:"vat_id_unverified,omitempty"` // taken from a paper although its form is wrong
 	RegistrationID    string            `json:"registration_id,omitempty"`
 	PartyID           string            `json:"party_id,omitempty"`
 	NaturalPerson     bool              `json:"natural_person"`
@@ -75,6 +76,7 @@ type SettingsChanged struct {
 	Coding              *[]Coding                  `json:"coding,omitempty"`
 	WithholdingCodes    map[string]WithholdingCode `json:"withholding_codes,omitempty"`
 	SecondPerson        *bool                      `json:"second_person,omitempty"`
+	HoldWarnings        *bool                      `json:"hold_warnings,omitempty"` // warnings of a document's reader hold it
 }
 
 // Tolerances are the largest differences for which a document is not held.

@@ -127,6 +127,18 @@ func WithholdingFindings(d *contract.Document, c money.Currency, settings *Setti
 	return found
 }
 
+// WarningFindings holds a document for what the reader of its file found.
+func WarningFindings(d *contract.Document) []Finding {
+	if d.SourceDocument == nil || len(d.SourceDocument.Warnings) == 0 {
+		return nil
+	}
+	return []Finding{{
+		Kind: contract.HoldDocumentWarning, Blocks: contract.BlocksApproval,
+		Reason: "the file of the document has findings that its reader reported",
+		Detail: map[string]any{"warnings": d.SourceDocument.Warnings},
+	}}
+}
+
 // PayeeFindings checks the document's statements about payment: a payee other than the
 // vendor, an account that is not approved, and a prepaid amount.
 func PayeeFindings(d *contract.Document) []Finding {

@@ -27,6 +27,7 @@ type Settings struct {
 	DefaultTerms        contract.Terms
 	WithholdingCodes    map[string]contract.WithholdingCode
 	SecondPerson        bool
+	HoldWarnings        bool
 
 	coding map[string]contract.Coding
 }
@@ -98,5 +99,8 @@ func (s *Settings) Change(c contract.SettingsChanged) {
 	}
 	if c.SecondPerson != nil {
 		s.SecondPerson = *c.SecondPerson
+	}
+	if c.HoldWarnings != nil {
+		s.HoldWarnings = *c.HoldWarnings
 	}
 }

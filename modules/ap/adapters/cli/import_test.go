@@ -163,7 +163,7 @@ func TestImport_VendorIsRegisteredOnce(t *testing.T) {
 	for _, q := range s.received {
 		if q.Type == contract.IntentRegisterVendor {
 			registrations++
-			require.Equal(t, "DEMF|vendor|vat:DE999000104", q.IdempotencyKey)
+			require.Equal(t, "DEMF|vendor|vat:DE999000105", q.IdempotencyKey)
 		}
 	}
 	require.Equal(t, 1, registrations)

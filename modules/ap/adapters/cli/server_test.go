@@ -221,7 +221,7 @@ func writeInvoice(t *testing.T, dir, name string, edits ...string) string {
 
 const (
 	sampleNumber = "<cbc:ID>NBA-2026-1047</cbc:ID>"
-	sampleVAT    = "DE999000104"
+	sampleVAT    = "DE999000105"
 )
 
 func number(n string) string { return "<cbc:ID>" + n + "</cbc:ID>" }

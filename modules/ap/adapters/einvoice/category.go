@@ -13,7 +13,7 @@ const (
 	sellerVAT                            // of the seller or of its representative for VAT
 	sellerTaxBuyerID                     // as sellerTax, and the buyer's for VAT or its legal registration
 	bothVAT                              // as sellerVAT, and the buyer's for VAT
-	nobodyVAT                            // neither party may have a VAT identifier
+	neitherVAT                           // neither party may have a VAT identifier
 )
 
 // category describes a VAT category of EN 16931, which has ten rules of its own.
@@ -36,7 +36,7 @@ var categories = []category{
 	{rules: "BR-AE", code: "AE", name: "reverse charge", registration: sellerTaxBuyerID, exempt: true},
 	{rules: "BR-IC", code: "K", name: "intra-community supply", registration: bothVAT, exempt: true},
 	{rules: "BR-G", code: "G", name: "export", registration: sellerVAT, exempt: true},
-	{rules: "BR-O", code: "O", name: "not subject to VAT", registration: nobodyVAT, exempt: true},
+	{rules: "BR-O", code: "O", name: "not subject to VAT", registration: neitherVAT, exempt: true},
 	{rules: "BR-AF", code: "L", name: "IGIC", taxed: true, zeroAllowed: true},
 	{rules: "BR-AG", code: "M", name: "IPSI", taxed: true, zeroAllowed: true},
 }
@@ -164,7 +164,7 @@ func (g registration) String() string {
 		return "a tax registration of the seller, and a VAT or registration identifier of the buyer"
 	case bothVAT:
 		return "the VAT identifiers of the seller and of the buyer"
-	case nobodyVAT:
+	case neitherVAT:
 		return "that neither seller nor buyer has a VAT identifier"
 	default:
 		return "a tax registration of the seller, or the VAT identifier of its tax representative"
@@ -196,7 +196,7 @@ func (g registration) holds(root *Element) bool {
 			(hasVATID(buyer) || buyer.has("cac:PartyLegalEntity", "cbc:CompanyID"))
 	case bothVAT:
 		return (represented || hasVATID(seller)) && hasVATID(buyer)
-	case nobodyVAT:
+	case neitherVAT:
 		return !represented && !hasVATID(seller) && !hasVATID(buyer)
 	default:
 		return represented || seller.has("cac:PartyTaxScheme", "cbc:CompanyID")

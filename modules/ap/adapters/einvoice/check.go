@@ -96,7 +96,7 @@ func (c *checker) boundedDecimal(e *Element, bt string, scale int) *money.Number
 	return &n
 }
 
-// checkSupplier checks the lengths of the texts that identify the seller, and its country.
+// checkSupplier checks the texts that identify the seller.
 func (c *checker) checkSupplier(root *Element, s Supplier) {
 	party := root.find("cac:AccountingSupplierParty", "cac:Party")
 	if party == nil {
@@ -109,9 +109,8 @@ func (c *checker) checkSupplier(root *Element, s Supplier) {
 	}
 	c.checkLength(party, s.LegalName, "BT-27", maxName)
 	c.checkLength(party, s.TradeName, "BT-28", maxName)
-	if s.Country != "" && !isCountry(s.Country) {
-		c.invalid(party.find("cac:PostalAddress", "cac:Country", "cbc:IdentificationCode"), "BT-40",
-			"A country is a code of two letters as in ISO 3166-1.")
+	if !s.hasPlausibleVATID() {
+		c.add(party, CodeVATIDInvalid, "BT-31", "The seller's VAT identifier has not the form of its country, or its check digits do not fit.").Severity = SeverityWarning
 	}
 }
 

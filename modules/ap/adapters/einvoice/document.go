@@ -8,6 +8,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/domain/vatid"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 	"github.com/erpbackbone/backbone/modules/ap/domain"
 )
@@ -77,6 +78,13 @@ func (p Person) MarshalJSON() ([]byte, error) { return []byte("null"), nil }
 // NaturalPerson reports whether the seller may be a natural person: it has neither a VAT
 // identifier nor a registration identifier. Its name and address are then only in Person.
 func (s Supplier) NaturalPerson() bool { return s.VATID == "" && s.RegistrationID == "" }
+
+// hasPlausibleVATID reports whether the VAT identifier has the form of its country, is of a
+// country whose form is not known, or is absent.
+func (s Supplier) hasPlausibleVATID() bool {
+	verdict := vatid.Check(s.VATID)
+	return s.VATID == "" || verdict == vatid.Valid || verdict == vatid.Unknown
+}
 
 // Name is the legal name, else the trade name.
 func (s Supplier) Name() string { return cmp.Or(s.LegalName, s.TradeName) }

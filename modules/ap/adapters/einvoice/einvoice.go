@@ -44,6 +44,7 @@ const (
 
 // Codes of findings that refuse no document. They are stable.
 const (
+	CodeVATIDInvalid    = "ubl.vat_id_invalid"   // the seller's VAT identifier has not the form of its country
 	CodeCorrectsAnother = "ubl.corrects_another" // the document replaces an earlier one
 )
 

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/erpbackbone/backbone/domain/country"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/money"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
@@ -99,6 +100,9 @@ func readSupplier(root *Element) Supplier {
 			s.PartyIDs = append(s.PartyIDs, id.value())
 		}
 	}
+	if !country.Known(s.Country) {
+		s.Country = vatCountry(s.Country) // the standard has codes for Northern Ireland and Kosovo
+	}
 	if s.Country == "" && len(s.VATID) > 2 {
 		s.Country = vatCountry(strings.ToUpper(s.VATID[:2]))
 	}
@@ -113,14 +117,10 @@ func vatCountry(prefix string) string {
 		return "GR"
 	case prefix == "XI":
 		return "GB"
-	case isCountry(prefix):
+	case country.Known(prefix):
 		return prefix
 	}
 	return ""
-}
-
-func isCountry(s string) bool {
-	return len(s) == 2 && strings.Trim(s, "ABCDEFGHIJKLMNOPQRSTUVWXYZ") == ""
 }
 
 // payeeDiffers reports whether the payee (BG-10) is not the seller. It compares

@@ -1,8 +1,10 @@
 package einvoice
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
+	"slices"
 
 	"github.com/erpbackbone/backbone/domain/money"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
@@ -60,7 +62,7 @@ func (d Document) IntentPayload(s Submission) (json.RawMessage, error) {
 		PayeeBank:         contract.PayeeBankNone,
 		PayeeDiffers:      d.PayeeDiffers,
 		DueDate:           d.DueDate,
-		SourceDocument:    &contract.SourceDocument{Syntax: Syntax, SHA256: d.SHA256, TypeCode: d.TypeCode},
+		SourceDocument:    &contract.SourceDocument{Syntax: Syntax, SHA256: d.SHA256, TypeCode: d.TypeCode, Warnings: d.warningCodes()},
 	}}
 	p.PayeeAccounts = d.PaymentAccounts.ids[:min(len(d.PaymentAccounts.ids), maxAccounts)]
 	if d.DueDate != nil {
@@ -102,11 +104,26 @@ func (d Document) IntentPayload(s Submission) (json.RawMessage, error) {
 	return json.Marshal(p)
 }
 
+// maxWarningCodes is how many codes of warnings a payload takes.
+const maxWarningCodes = 50
+
+// warningCodes lists the rules of the warnings, or their codes, in order and each once.
+func (d Document) warningCodes() []string {
+	var out []string
+	for _, w := range d.Warnings {
+		if code := cmp.Or(w.Rule, w.Code); len(out) < maxWarningCodes && !slices.Contains(out, code) {
+			out = append(out, code)
+		}
+	}
+	return out
+}
+
 // vendorPayload has the members of contract.VendorRegistration that a document has.
 type vendorPayload struct {
 	Name           string           `json:"name,omitempty"`
 	Country        string           `json:"country,omitempty"`
 	VATID          string           `json:"vat_id,omitempty"`
+	Unverified     bool             `json:"vat_id_unverified,omitempty"`
 	RegistrationID string           `json:"registration_id,omitempty"`
 	PartyID        string           `json:"party_id,omitempty"`
 	NaturalPerson  bool             `json:"natural_person"`
@@ -117,11 +134,12 @@ type vendorPayload struct {
 
 // VendorPayload makes the payload of ap.register_vendor for the seller, with terms of
 // netDays after the invoice date. Name and address of a seller who may be a natural person
-// are in the member person, which the server seals.
+// are in the member person, which the server seals. A VAT identifier of wrong form is
+// registered as it is printed, and says so: the document has a warning.
 func (d Document) VendorPayload(netDays int) (json.RawMessage, error) {
 	s := d.Supplier
 	p := vendorPayload{
-		Name: s.Name(), Country: s.Country, VATID: s.VATID, RegistrationID: s.RegistrationID,
+		Name: s.Name(), Country: s.Country, VATID: s.VATID, Unverified: !s.hasPlausibleVATID(), RegistrationID: s.RegistrationID,
 		NaturalPerson: s.NaturalPerson(), Currency: d.Currency, Terms: contract.Terms{NetDays: netDays},
 	}
 	if len(s.PartyIDs) > 0 {

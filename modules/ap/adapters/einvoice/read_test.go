@@ -32,7 +32,7 @@ func invoice(edits ...string) string {
 <cbc:DocumentCurrencyCode>EUR</cbc:DocumentCurrencyCode>
 <cac:AccountingSupplierParty><cac:Party>
 <cac:PartyName><cbc:Name>Trade</cbc:Name></cac:PartyName><cac:PostalAddress><cac:Country><cbc:IdentificationCode>GR</cbc:IdentificationCode></cac:Country></cac:PostalAddress>
-<cac:PartyTaxScheme><cbc:CompanyID>EL 999.000.1</cbc:CompanyID><cac:TaxScheme><cbc:ID>VAT</cbc:ID></cac:TaxScheme></cac:PartyTaxScheme>
+<cac:PartyTaxScheme><cbc:CompanyID>EL 999.000.100</cbc:CompanyID><cac:TaxScheme><cbc:ID>VAT</cbc:ID></cac:TaxScheme></cac:PartyTaxScheme>
 <cac:PartyLegalEntity><cbc:RegistrationName>Legal</cbc:RegistrationName></cac:PartyLegalEntity>
 </cac:Party></cac:AccountingSupplierParty>` + buyer + `
 <cac:TaxTotal><cbc:TaxAmount currencyID="EUR">24.00</cbc:TaxAmount><cac:TaxSubtotal>
@@ -57,7 +57,7 @@ func TestRead_SoundDocument(t *testing.T) {
 	require.Equal(t, "A-1", d.Number)
 	require.Equal(t, contract.Invoice, d.Kind)
 	require.Equal(t, "GR", d.Supplier.Country) // from the VAT prefix, which is no country code
-	require.Equal(t, "vat:EL9990001", d.Supplier.Identity())
+	require.Equal(t, "vat:EL999000100", d.Supplier.Identity())
 	require.Equal(t, "Legal", d.Supplier.Name())
 	require.Equal(t, "100", d.Totals.Lines.String())
 	require.Equal(t, "12.5000000000", d.Lines[0].UnitPrice.String())

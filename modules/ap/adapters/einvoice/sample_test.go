@@ -96,7 +96,7 @@ func TestInvoicePayload(t *testing.T) {
 	require.Equal(t, want, string(raw))
 	vendor, err := d.VendorPayload(14)
 	require.NoError(t, err)
-	require.Equal(t, `{"name":"Nordlicht Bueroausstattung GmbH","country":"DE","vat_id":"DE999000104","registration_id":"HRB 99104",`+
+	require.Equal(t, `{"name":"Nordlicht Bueroausstattung GmbH","country":"DE","vat_id":"DE999000105","registration_id":"HRB 99104",`+
 		`"natural_person":false,"currency":"EUR","terms":{"net_days":14}}`, string(vendor))
 }
 
@@ -222,10 +222,10 @@ func TestPayee(t *testing.T) {
 	}
 	for text, differs := range map[string]bool{
 		invoice(): false,
-		payee(`<cac:PartyName><cbc:Name>TRADE</cbc:Name></cac:PartyName>`):                                                                                         false,
-		payee(`<cac:PartyName><cbc:Name>Factor</cbc:Name></cac:PartyName>`):                                                                                        true,
-		payee(`<cac:PartyIdentification><cbc:ID>77</cbc:ID></cac:PartyIdentification><cac:PartyName><cbc:Name>Legal</cbc:Name></cac:PartyName>`):                   true,
-		payee(`<cac:PartyName><cbc:Name>Other</cbc:Name></cac:PartyName><cac:PartyLegalEntity><cbc:CompanyID>EL 999.000.1</cbc:CompanyID></cac:PartyLegalEntity>`): false,
+		payee(`<cac:PartyName><cbc:Name>TRADE</cbc:Name></cac:PartyName>`):                                                                                           false,
+		payee(`<cac:PartyName><cbc:Name>Factor</cbc:Name></cac:PartyName>`):                                                                                          true,
+		payee(`<cac:PartyIdentification><cbc:ID>77</cbc:ID></cac:PartyIdentification><cac:PartyName><cbc:Name>Legal</cbc:Name></cac:PartyName>`):                     true,
+		payee(`<cac:PartyName><cbc:Name>Other</cbc:Name></cac:PartyName><cac:PartyLegalEntity><cbc:CompanyID>EL 999.000.100</cbc:CompanyID></cac:PartyLegalEntity>`): false,
 	} {
 		d, err := readText(text)
 		require.NoError(t, err)
