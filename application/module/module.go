@@ -108,6 +108,10 @@ func (in Input) Date() event.Date {
 type State interface {
 	// Stream folds a stream. The version is 0 for a stream without events.
 	Stream(ctx context.Context, id event.StreamID) (state any, v event.Version, err error)
+	// StreamOf folds a stream of another legal entity of the tenant, which the caller has to
+	// be entitled to: legal_entity.not_found. The read becomes no expectation, as an append
+	// holds the lock of one legal entity: decide only on what never changes there.
+	StreamOf(ctx context.Context, legalEntity string, id event.StreamID) (state any, v event.Version, err error)
 	// Tagged finds the first events that carry a tag, at most TaggedLimit of each, in
 	// order and without their data; call Stream for the state of their streams. That a tag
 	// has no event becomes an append condition. The first planning may get an empty answer
@@ -146,9 +150,23 @@ func Load[T any](ctx context.Context, s State, id event.StreamID) (T, error) {
 	if err != nil {
 		return zero, err
 	}
+	return stateOf[T](id, raw)
+}
+
+// LoadOf folds a stream of another legal entity whose state has type T.
+func LoadOf[T any](ctx context.Context, s State, legalEntity string, id event.StreamID) (T, error) {
+	raw, _, err := s.StreamOf(ctx, legalEntity, id)
+	if err != nil {
+		var zero T
+		return zero, err
+	}
+	return stateOf[T](id, raw)
+}
+
+func stateOf[T any](id event.StreamID, raw any) (T, error) {
 	state, ok := raw.(T)
 	if !ok {
-		return zero, fmt.Errorf("fold of %s gives %T, not %T", id.Type, raw, zero)
+		return state, fmt.Errorf("fold of %s gives %T, not %T", id.Type, raw, state)
 	}
 	return state, nil
 }

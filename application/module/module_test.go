@@ -315,6 +315,10 @@ func (state) Open(_ context.Context, document json.RawMessage) (json.RawMessage,
 	return document, nil
 }
 
+func (s state) StreamOf(ctx context.Context, _ string, id event.StreamID) (any, event.Version, error) {
+	return s.Stream(ctx, id)
+}
+
 func (state) Waiting(context.Context, []string, event.Date, event.Date) (int, error) { return 0, nil }
 
 func TestReportRows(t *testing.T) {

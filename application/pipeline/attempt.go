@@ -242,6 +242,21 @@ func (a *attempt) plan(ctx context.Context, useCache bool) (planned, error) {
 	return p, err
 }
 
+// findEntity finds a legal entity of the tenant that the caller may see: legal_entity.not_found.
+func (a *attempt) findEntity(ctx context.Context, code string) (ports.LegalEntity, error) {
+	if of := a.caller.Principal.LegalEntities; a.service.LegalEntities != nil && (len(of) == 0 || slices.Contains(of, code)) {
+		all, err := a.service.LegalEntities.LegalEntities(ctx, a.entity.TenantID)
+		if err != nil {
+			return ports.LegalEntity{}, err
+		}
+		if i := slices.IndexFunc(all, func(le ports.LegalEntity) bool { return le.Code == code }); i >= 0 {
+			return all[i], nil
+		}
+	}
+	return ports.LegalEntity{}, fault.New(fault.NotFound, "legal_entity.not_found",
+		"there is no such legal entity that you may see; use a code from GET /api/admin/legal-entities")
+}
+
 // documentsOf lists the streams that a plan writes. It leaves out those whose number is not
 // known yet, and names that look like personal data, which the append will refuse.
 func documentsOf(drafts []event.Draft) (documents []string) {

@@ -18,7 +18,7 @@ import (
 // newView is the state of the log that one planning sees.
 func (a *attempt) newView(useCache bool) *planView {
 	v := a.service.states.newView(a.entity, useCache)
-	v.open = a.open
+	v.open, v.findEntity = a.open, a.findEntity
 	return v
 }
 

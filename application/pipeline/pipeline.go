@@ -75,6 +75,10 @@ type Config struct {
 
 	Cursors Cursors // seals the pages of List
 
+	// LegalEntities finds those that planners read beside the intent's own; nil: planners know
+	// no other.
+	LegalEntities LegalEntities
+
 	// Sealer and Opener keep personal values of payloads out of the store; without them
 	// intents with personal values are refused with pii.keys_missing. Fingerprints keys the
 	// digests that are stored about requests and plans; nil stores plain digests, which is
@@ -82,6 +86,11 @@ type Config struct {
 	Sealer       module.Sealer
 	Opener       module.Opener
 	Fingerprints module.Fingerprints
+}
+
+// LegalEntities lists the legal entities of a tenant. ports.LegalEntities implements it.
+type LegalEntities interface {
+	LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error)
 }
 
 // Limits bound a Service; all are required.

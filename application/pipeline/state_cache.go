@@ -177,6 +177,7 @@ type planView struct {
 	order      []event.StreamID
 	conditions []concurrency.AppendCondition
 	open       func(ctx context.Context, document json.RawMessage) (json.RawMessage, error)
+	findEntity func(ctx context.Context, code string) (ports.LegalEntity, error) // that the caller may see; nil: there is no other
 }
 
 func (s *StateCache) newView(le ports.LegalEntity, useCache bool) *planView {
@@ -198,6 +199,16 @@ func (v *planView) Stream(ctx context.Context, id event.StreamID) (any, event.Ve
 	v.seen[id] = f.version
 	v.order = append(v.order, id)
 	return f.state, f.version, nil
+}
+
+// StreamOf implements module.State. It never uses cached states.
+func (v *planView) StreamOf(ctx context.Context, legalEntity string, id event.StreamID) (any, event.Version, error) {
+	le, err := v.findEntity(ctx, legalEntity)
+	if err != nil {
+		return nil, 0, err
+	}
+	f, _, err := v.states.load(ctx, stateKey{v.entity.TenantID, le.Partition, id}, false)
+	return f.state, f.version, err
 }
 
 // Tagged implements module.State. With useCache it assumes, without a search, that no event

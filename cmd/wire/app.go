@@ -330,7 +330,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		Idempotency: a.Store.Intents, Reports: a.Reports, Clock: clock, IDs: ids, Retries: c.Intake.Retries, Logger: a.logger,
 		Limits: pipeline.Limits{KeyTTL: c.Idempotency.TTL, CachedStreams: c.Intake.CachedStreams, SnapshotEvery: c.Query.SnapshotEvery},
 		Sealer: a.vault, Opener: a.vault, Fingerprints: a.vault,
-		Snapshots: streamSnapshots, Background: a.background, ReadingID: a.Registry.ReadingID, Cursors: cursors,
+		Snapshots: streamSnapshots, Background: a.background, ReadingID: a.Registry.ReadingID, Cursors: cursors, LegalEntities: a.Store.Directory,
 	})
 	if err != nil {
 		return err

@@ -26,6 +26,10 @@ func (f folded) Stream(_ context.Context, id event.StreamID) (any, event.Version
 	return f.states[id], 1, nil
 }
 
+func (f folded) StreamOf(context.Context, string, event.StreamID) (any, event.Version, error) {
+	return nil, 0, nil
+}
+
 func (f folded) Tagged(context.Context, ...string) ([]event.Recorded, error) { return nil, nil }
 
 func (f folded) Decide(context.Context, ...module.Projector) error { return nil }
