@@ -61,13 +61,15 @@ func TestEveryIntent_AnswersItsProcess(t *testing.T) {
 		return out
 	}
 	// The books.
-	do("admin", "gl.configure_ledger", object{
+	ledger := object{
 		"functional_currency": "EUR", "default_dimensions": object{"department": "FIN"}, "second_person": false, "orderly_close": false,
 		"posting_profile": object{
 			"ap_control": "2000", "input_tax": "1400", "output_tax": "2200", "rounding": "7900", "prepayment": "1200",
 			"opening": "3900", "withholding": "2300", "default_expense": "6000", "retained_earnings": "3100",
+			"due_from": "1200", "due_to": "1200",
 		},
-	})
+	}
+	do("admin", "gl.configure_ledger", ledger)
 	do("gl_accountant", "gl.define_account", object{"code": "6200", "name": "Rent", "type": "expense"})
 	do("gl_accountant", "gl.block_account", object{"code": "6200", "reason": "replaced"})
 	do("gl_accountant", "gl.unblock_account", object{"code": "6200", "reason": "needed"})
@@ -92,6 +94,34 @@ func TestEveryIntent_AnswersItsProcess(t *testing.T) {
 	do("gl_accountant", "gl.post_journal", accrual)
 	do("module", "gl.run_due_reversals", object{"through": "2025-03-31"})
 	do("gl_accountant", "gl.reverse_journal", object{"journal_id": posted.Events[0].Stream.ID, "reason": "posted twice"})
+
+	// A pair of journals with another legal entity is one process.
+	here := b.entity
+	there, err := b.store.Directory.CreateLegalEntity(t.Context(), b.otherEntity())
+	require.NoError(t, err)
+	in := func(le ports.LegalEntity, work func()) {
+		b.entity = le
+		work()
+		b.entity = here
+	}
+	in(there, func() {
+		b.setUp()
+		b.execute("admin", "gl.configure_ledger", ledger)
+	})
+	for _, answer := range []string{"gl.mirror_intercompany", "gl.refuse_intercompany"} {
+		begun := do("gl_accountant", "gl.post_intercompany", object{
+			"counterparty": there.Code, "description": "Shared cost", "posting_date": "2025-03-15", "amount": n("10"),
+			"lines":              []object{{"account": "1200", "debit_credit": "credit", "amount": n("10")}},
+			"counterparty_lines": []object{{"account": "1200", "debit_credit": "debit", "amount": n("10")}},
+		})
+		in(there, func() {
+			payload := object{"pair_id": begun.Events[1].Stream.ID, "initiator": here.Code}
+			if answer == "gl.refuse_intercompany" {
+				payload["reason"] = "not ours"
+			}
+			require.Equal(t, begun.CorrelationID, do("gl_accountant", answer, payload).CorrelationID)
+		})
+	}
 
 	// Payables: a document's later intents answer the process that the document began.
 	do("admin", "ap.configure", object{"default_terms": object{"net_days": 10}})

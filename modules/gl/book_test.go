@@ -69,7 +69,7 @@ func newUnconfiguredLedger(t testing.TB) *ledgerFixture {
 		store: store, entity: entity, persons: map[string]pipeline.Caller{},
 		intake: testkit.Must(pipeline.New(pipeline.Config{
 			Catalog: catalog, Schemas: schemas, Policies: policies, Preparer: preparer, Appender: store.Appender,
-			Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock, IDs: ids{},
+			Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock, IDs: ids{}, LegalEntities: store.Directory,
 			Limits: pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},
 		})),
 		append: appendpkg.NewService(appendpkg.Config{Preparer: preparer, Appender: store.Appender, Events: store.Events, Idempotency: store.Intents, Clock: clock, IDs: ids{}, KeyTTL: time.Hour}),
@@ -81,6 +81,13 @@ func newUnconfiguredLedger(t testing.TB) *ledgerFixture {
 func newLedger(t testing.TB) *ledgerFixture {
 	t.Helper()
 	b := newUnconfiguredLedger(t)
+	b.setUp(t)
+	return b
+}
+
+// setUp keeps the legal entity's books in USD, with the second person off.
+func (b *ledgerFixture) setUp(t testing.TB) {
+	t.Helper()
 	b.execute(t, "admin", "gl.configure_ledger", exampleConfigureLedger)
 	for _, a := range exampleAccounts {
 		b.execute(t, "gl_accountant", "gl.define_account", a)
@@ -93,7 +100,17 @@ func newLedger(t testing.TB) *ledgerFixture {
 		b.period(t, "open", m, "2026-03", "")
 	}
 	b.execute(t, "gl_accountant", "gl.set_exchange_rate", exampleRate)
-	return b
+}
+
+// otherLedger is another legal entity of the tenant, with books like those of newLedger.
+func (b *ledgerFixture) otherLedger(t testing.TB, code string) *ledgerFixture {
+	t.Helper()
+	entity, err := b.store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "demo", Code: code, Name: code, TimeZone: "UTC", Status: "active"})
+	require.NoError(t, err)
+	other := *b
+	other.entity = entity
+	other.setUp(t)
+	return &other
 }
 
 // caller is the person who has a role; "role:2" is another one with the same role.

@@ -89,6 +89,9 @@ var (
 		"gl.load_opening_balances":    {"controller"},
 		"gl.define_recurring_journal": {"gl_accountant"},
 		"gl.run_recurring":            {"gl_accountant", "controller", "module"},
+		"gl.post_intercompany":        {"gl_accountant", "controller"},
+		"gl.mirror_intercompany":      {"gl_accountant", "controller", "module"},
+		"gl.refuse_intercompany":      {"gl_accountant", "controller", "module"},
 		"gl.run_due_reversals":        {"gl_accountant", "controller", "module"},
 		"gl.reverse_journal":          {"gl_accountant", "controller", "module"}, "gl.set_exchange_rate": {"gl_accountant", "controller", "module"},
 	}

@@ -199,13 +199,16 @@ func planReverseJournal(ctx context.Context, in module.Input, s module.State, p 
 	if err != nil {
 		return module.Plan{}, err
 	}
+	was, err := module.Load[*domain.JournalState](ctx, s, domain.JournalStream(original.String()))
+	if err != nil {
+		return module.Plan{}, err
+	}
+	if err := checkPairReversible(ctx, s, was, original); err != nil {
+		return module.Plan{}, err
+	}
 	if p.PostingDate == nil && in.EffectiveDate == nil {
 		// Without a given date, a journal of a future date is reversed on that date, as
 		// PlanReversal refuses an earlier one.
-		was, err := module.Load[*domain.JournalState](ctx, s, domain.JournalStream(original.String()))
-		if err != nil {
-			return module.Plan{}, err
-		}
 		date = max(date, was.EffectiveDate)
 	}
 	ledger := contract.NewLedger(s)

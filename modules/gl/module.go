@@ -37,7 +37,7 @@ type Module struct {
 // payable does not declare yet, of which none can wait.
 func New() *Module {
 	return &Module{PostingIntents: map[string][]string{
-		"gl": {"gl.post_journal", "gl.reverse_journal", "gl.run_due_reversals", "gl.load_opening_balances", "gl.run_recurring", "gl.close_year", "gl.reopen_year", "gl.revalue"},
+		"gl": {"gl.post_journal", "gl.reverse_journal", "gl.run_due_reversals", "gl.load_opening_balances", "gl.run_recurring", "gl.close_year", "gl.reopen_year", "gl.revalue", "gl.post_intercompany", "gl.mirror_intercompany"},
 		"ap": {
 			"ap.submit_invoice", "ap.correct_invoice", "ap.approve_invoice", "ap.void_invoice",
 			"ap.submit_credit_memo", "ap.correct_credit_memo", "ap.approve_credit_memo", "ap.void_credit_memo",
@@ -88,11 +88,11 @@ func readSchema(name string) (json.RawMessage, error) {
 }
 
 func eventTypes() []module.EventType {
-	return slices.Concat(settingsTypes(), chartTypes(), accountChangeTypes(), calendarTypes(), rateTypes(), journalTypes(), recurringTypes(), yearTypes(), revaluationTypes())
+	return slices.Concat(settingsTypes(), chartTypes(), accountChangeTypes(), calendarTypes(), rateTypes(), journalTypes(), recurringTypes(), yearTypes(), revaluationTypes(), intercompanyTypes())
 }
 
 func (m *Module) intents() []module.IntentType {
-	return slices.Concat(settingsIntents(), chartIntents(), accountChangeIntents(), m.calendarIntents(), rateIntents(), journalIntents(), dueReversalIntents(), openingIntents(), recurringIntents(), yearIntents(), revaluationIntents())
+	return slices.Concat(settingsIntents(), chartIntents(), accountChangeIntents(), m.calendarIntents(), rateIntents(), journalIntents(), dueReversalIntents(), openingIntents(), recurringIntents(), yearIntents(), revaluationIntents(), intercompanyIntents())
 }
 
 // declare makes an event type of the ledger, without an example if it is "".
@@ -124,6 +124,7 @@ func registerFolds(r *module.Registrar) {
 	r.Fold(module.FoldOf(domain.StreamRevaluation, func() *domain.RevaluationState { return &domain.RevaluationState{} }))
 	r.Fold(module.FoldOf(domain.StreamAccount, func() *domain.AccountState { return &domain.AccountState{} }))
 	r.Fold(module.FoldOf(domain.StreamJournal, func() *domain.JournalState { return &domain.JournalState{} }))
+	r.Fold(module.FoldOf(domain.StreamIntercompany, func() *domain.IntercompanyState { return &domain.IntercompanyState{} }))
 	// These two streams grow without bound (a rate per day, a value per project), so their
 	// states are stored.
 	dimension := module.FoldOf(domain.StreamDimension, domain.NewDimensionState)

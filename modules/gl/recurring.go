@@ -18,7 +18,7 @@ import (
 )
 
 func recurringTypes() []module.EventType {
-	defined := declare(domain.EventRecurringDefined, "A recurring journal was defined, or defined anew: template, schedule and dates.", `{
+	defined := declare(domain.EventRecurringDefined, "A recurring journal was defined; a later definition replaces it. The data has template, schedule and dates.", `{
 		"recurring_id": "RENT", "description": "Rent", "schedule": {"every": "month", "on": "day", "day": 1}, "from": "2026-01-01",
 		"lines": [
 			{"account": "6000", "debit_credit": "debit", "amount": 1200.00},

@@ -57,6 +57,8 @@ const (
 	RoleRetainedEarnings = "retained_earnings" // takes the result of a year
 	RoleFXUnrealised     = "fx_unrealised"     // takes the differences of a revaluation
 	RoleAPRevaluation    = "ap_revaluation"    // has the revaluation of ap_control, which only the subledger posts to
+	RoleDueTo            = "due_to"            // owed to other legal entities
+	RoleDueFrom          = "due_from"          // owed by other legal entities
 )
 
 // EventID is the id that the i-th draft (from 0) of an intent's plan will have.

@@ -19,6 +19,9 @@ const (
 	EventPeriodHardClosed      = "gl.period.hard_closed"
 	EventPeriodReopened        = "gl.period.reopened"
 	EventExchangeRateSet       = "gl.exchange_rate.set"
+	EventIntercompanyInitiated = "gl.intercompany.initiated"
+	EventIntercompanyMirrored  = "gl.intercompany.mirrored"
+	EventIntercompanyRefused   = "gl.intercompany.refused"
 	EventRecurringDefined      = "gl.recurring.defined"
 )
 
@@ -32,6 +35,7 @@ const (
 	StreamDimension    = "gl.dimension"     // id: dimension
 	StreamExchangeRate = "gl.exchange_rate" // id: FROM "-" TO
 	StreamJournal      = "gl.journal"       // id: ULID
+	StreamIntercompany = "gl.intercompany"  // id: pair, which is the id of the first side's journal
 	StreamRecurring    = "gl.recurring"     // id: recurring_id
 )
 
@@ -67,6 +71,11 @@ func FiscalYearStream(label string) event.StreamID {
 // RateStream holds the rates of a currency pair, units of to per 1 from.
 func RateStream(from, to string) event.StreamID {
 	return event.StreamID{Type: StreamExchangeRate, ID: from + "-" + to}
+}
+
+// IntercompanyStream holds what one legal entity knows of a pair.
+func IntercompanyStream(pair string) event.StreamID {
+	return event.StreamID{Type: StreamIntercompany, ID: pair}
 }
 
 // RecurringStream holds the definitions of a recurring journal.

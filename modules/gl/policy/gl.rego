@@ -26,6 +26,9 @@ submitters := {
 	"gl.run_due_reversals": {"gl_accountant", "controller", "module"},
 	"gl.define_recurring_journal": {"gl_accountant"},
 	"gl.run_recurring": {"gl_accountant", "controller", "module"},
+	"gl.post_intercompany": {"gl_accountant", "controller"},
+	"gl.mirror_intercompany": {"gl_accountant", "controller", "module"},
+	"gl.refuse_intercompany": {"gl_accountant", "controller", "module"},
 	"gl.set_exchange_rate": {"gl_accountant", "controller", "module"},
 }
 
