@@ -37,7 +37,7 @@ type Module struct {
 // payable does not declare yet, of which none can wait.
 func New() *Module {
 	return &Module{PostingIntents: map[string][]string{
-		"gl": {"gl.post_journal", "gl.reverse_journal", "gl.run_due_reversals", "gl.load_opening_balances", "gl.run_recurring", "gl.close_year", "gl.reopen_year", "gl.revalue", "gl.post_intercompany", "gl.mirror_intercompany"},
+		"gl": {"gl.post_journal", "gl.reverse_journal", "gl.run_due_reversals", "gl.load_opening_balances", "gl.run_recurring", "gl.close_year", "gl.reopen_year", "gl.revalue", "gl.post_intercompany", "gl.mirror_intercompany", "gl.run_allocation"},
 		"ap": {
 			"ap.submit_invoice", "ap.correct_invoice", "ap.approve_invoice", "ap.void_invoice",
 			"ap.submit_credit_memo", "ap.correct_credit_memo", "ap.approve_credit_memo", "ap.void_credit_memo",
@@ -88,11 +88,11 @@ func readSchema(name string) (json.RawMessage, error) {
 }
 
 func eventTypes() []module.EventType {
-	return slices.Concat(settingsTypes(), chartTypes(), accountChangeTypes(), calendarTypes(), rateTypes(), journalTypes(), recurringTypes(), yearTypes(), revaluationTypes(), intercompanyTypes())
+	return slices.Concat(settingsTypes(), chartTypes(), accountChangeTypes(), calendarTypes(), rateTypes(), journalTypes(), recurringTypes(), yearTypes(), revaluationTypes(), intercompanyTypes(), allocationTypes())
 }
 
 func (m *Module) intents() []module.IntentType {
-	return slices.Concat(settingsIntents(), chartIntents(), accountChangeIntents(), m.calendarIntents(), rateIntents(), journalIntents(), dueReversalIntents(), openingIntents(), recurringIntents(), yearIntents(), revaluationIntents(), intercompanyIntents())
+	return slices.Concat(settingsIntents(), chartIntents(), accountChangeIntents(), m.calendarIntents(), rateIntents(), journalIntents(), dueReversalIntents(), openingIntents(), recurringIntents(), yearIntents(), revaluationIntents(), intercompanyIntents(), allocationIntents())
 }
 
 // declare makes an event type of the ledger, without an example if it is "".
@@ -122,6 +122,7 @@ func registerFolds(r *module.Registrar) {
 	r.Fold(module.FoldOf(domain.StreamPeriod, domain.NewModulePeriod))
 	r.Fold(module.FoldOf(domain.StreamFiscalYear, func() *domain.YearState { return &domain.YearState{} }))
 	r.Fold(module.FoldOf(domain.StreamRevaluation, func() *domain.RevaluationState { return &domain.RevaluationState{} }))
+	r.Fold(module.FoldOf(domain.StreamAllocation, func() *domain.AllocationState { return &domain.AllocationState{} }))
 	r.Fold(module.FoldOf(domain.StreamAccount, func() *domain.AccountState { return &domain.AccountState{} }))
 	r.Fold(module.FoldOf(domain.StreamJournal, func() *domain.JournalState { return &domain.JournalState{} }))
 	r.Fold(module.FoldOf(domain.StreamIntercompany, func() *domain.IntercompanyState { return &domain.IntercompanyState{} }))

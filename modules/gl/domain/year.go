@@ -80,9 +80,9 @@ type Balance struct {
 	Functional  money.Number
 }
 
-// offset returns the lines that bring the balance to 0 in both currencies. They are two if
+// Offset returns the lines that bring the balance to 0 in both currencies. They are two if
 // the amounts have different signs, as exchange differences can leave them.
-func (b Balance) offset() []Line {
+func (b Balance) Offset() []Line {
 	line := func(amount, functional money.Number) Line {
 		side := Credit
 		if amount.Sign() < 0 || functional.Sign() < 0 {
@@ -143,14 +143,14 @@ func OffsetBalances(balances []Balance, contra Account, maxLines int) (journals 
 	var sum Balance // taken to the contra account, of the group
 	endGroup := func() {
 		sum.Amount, sum.Functional = sum.Amount.Neg(), sum.Functional.Neg()
-		contraLines, sum = append(contraLines, sum.offset()...), Balance{}
+		contraLines, sum = append(contraLines, sum.Offset()...), Balance{}
 	}
 	for i, b := range sorted {
 		if len(lines)+len(contraLines)+4 > maxLines { // two lines of this balance, two of its group
 			endGroup()
 			flush()
 		}
-		lines = append(lines, b.offset()...)
+		lines = append(lines, b.Offset()...)
 		sum = Balance{
 			Account: contra.Code, AccountName: contra.Name, Currency: b.Currency, Dimensions: b.Dimensions,
 			Amount: sum.Amount.Add(b.Amount), Functional: sum.Functional.Add(b.Functional),

@@ -20,6 +20,8 @@ submitters := {
 	"gl.close_year": {"controller"},
 	"gl.reopen_year": {"controller"},
 	"gl.revalue": {"gl_accountant"},
+	"gl.define_allocation": {"gl_accountant"},
+	"gl.run_allocation": {"gl_accountant"},
 	"gl.post_journal": {"gl_accountant", "controller", "module"},
 	"gl.reverse_journal": {"gl_accountant", "controller", "module"},
 	"gl.load_opening_balances": {"controller"},
