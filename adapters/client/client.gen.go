@@ -283,7 +283,8 @@ type ApConfigurePayload struct {
 		DiscountPercent json.Number `json:"discount_percent,omitempty,omitzero"`
 		NetDays         int         `json:"net_days"`
 	} `json:"default_terms,omitempty,omitzero"`
-	DuplicateWindowDays int `json:"duplicate_window_days,omitempty,omitzero"`
+	DuplicateWindowDays int  `json:"duplicate_window_days,omitempty,omitzero"`
+	HoldWarnings        bool `json:"hold_warnings,omitempty,omitzero"`
 	Limits              struct {
 		Approver     json.Number `json:"approver,omitempty,omitzero"`
 		Cfo          json.Number `json:"cfo,omitempty,omitzero"`
@@ -386,6 +387,7 @@ type ApRegisterVendorPayload struct {
 		NetDays         int         `json:"net_days"`
 	} `json:"terms,omitempty,omitzero"`
 	VatID           string `json:"vat_id,omitempty,omitzero"`
+	VatIDUnverified bool   `json:"vat_id_unverified,omitempty,omitzero"`
 	VendorID        string `json:"vendor_id,omitempty,omitzero"`
 	WithholdingCode string `json:"withholding_code,omitempty,omitzero"`
 }
@@ -471,9 +473,10 @@ type ApSubmitCreditMemoPayload struct {
 	PrepaidAmount    json.Number                        `json:"prepaid_amount,omitempty,omitzero"`
 	RoundingAmount   json.Number                        `json:"rounding_amount,omitempty,omitzero"`
 	SourceDocument   struct {
-		Sha256   string `json:"sha256"`
-		Syntax   string `json:"syntax"`
-		TypeCode string `json:"type_code,omitempty,omitzero"`
+		Sha256   string   `json:"sha256"`
+		Syntax   string   `json:"syntax"`
+		TypeCode string   `json:"type_code,omitempty,omitzero"`
+		Warnings []string `json:"warnings,omitempty,omitzero"`
 	} `json:"source_document,omitempty,omitzero"`
 	TaxAmount json.Number `json:"tax_amount,omitempty,omitzero"`
 	TaxLines  []struct {
@@ -549,9 +552,10 @@ type ApSubmitInvoicePayload struct {
 	PrepaidAmount    json.Number                     `json:"prepaid_amount,omitempty,omitzero"`
 	RoundingAmount   json.Number                     `json:"rounding_amount,omitempty,omitzero"`
 	SourceDocument   struct {
-		Sha256   string `json:"sha256"`
-		Syntax   string `json:"syntax"`
-		TypeCode string `json:"type_code,omitempty,omitzero"`
+		Sha256   string   `json:"sha256"`
+		Syntax   string   `json:"syntax"`
+		TypeCode string   `json:"type_code,omitempty,omitzero"`
+		Warnings []string `json:"warnings,omitempty,omitzero"`
 	} `json:"source_document,omitempty,omitzero"`
 	TaxAmount json.Number `json:"tax_amount,omitempty,omitzero"`
 	TaxLines  []struct {
