@@ -19,6 +19,7 @@ import (
 // empty; placeholders count as absent.
 type Document struct {
 	SHA256       string // of the file, lower case hexadecimal
+	Syntax       string // SyntaxUBL or SyntaxCII
 	Root         string // Invoice or CreditNote
 	Kind         contract.Kind
 	Flipped      bool   // the total was negative

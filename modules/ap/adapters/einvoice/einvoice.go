@@ -62,8 +62,11 @@ const (
 	NamespaceAggregate  = "urn:oasis:names:specification:ubl:schema:xsd:CommonAggregateComponents-2"
 )
 
-// Syntax is the name of the syntax in source_document.
-const Syntax = "UBL 2.1"
+// Names of syntaxes in source_document.
+const (
+	SyntaxUBL = "UBL 2.1"
+	SyntaxCII = "CII D16B"
+)
 
 func malformed(line int, what string) *fault.Error {
 	return fault.New(fault.Invalid, CodeXMLMalformed,

@@ -17,6 +17,7 @@ import (
 // checker, and the finding refuses the document.
 func mapDocument(root *Element, c *checker) Document {
 	d := Document{
+		Syntax:            syntaxOf(root),
 		Root:              root.Name,
 		TypeCode:          c.text(root.find(typeCodeTag(root)), "BT-3", maxCode),
 		Number:            c.text(root.find("cbc:ID"), "BT-1", maxNumber),
@@ -57,6 +58,13 @@ func mapDocument(root *Element, c *checker) Document {
 		d.swapKind()
 	}
 	return d
+}
+
+func syntaxOf(root *Element) string {
+	if root.origin != nil {
+		return SyntaxCII
+	}
+	return SyntaxUBL
 }
 
 // readAddress joins the seller's address (BG-5) to one text. An address that is too long

@@ -62,7 +62,7 @@ func (d Document) IntentPayload(s Submission) (json.RawMessage, error) {
 		PayeeBank:         contract.PayeeBankNone,
 		PayeeDiffers:      d.PayeeDiffers,
 		DueDate:           d.DueDate,
-		SourceDocument:    &contract.SourceDocument{Syntax: Syntax, SHA256: d.SHA256, TypeCode: d.TypeCode, Warnings: d.warningCodes()},
+		SourceDocument:    &contract.SourceDocument{Syntax: d.Syntax, SHA256: d.SHA256, TypeCode: d.TypeCode, Warnings: d.warningCodes()},
 	}}
 	p.PayeeAccounts = d.PaymentAccounts.ids[:min(len(d.PaymentAccounts.ids), maxAccounts)]
 	if d.DueDate != nil {

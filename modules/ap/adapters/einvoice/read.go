@@ -52,6 +52,9 @@ func interpret(root *Element) (Document, []fault.Violation) {
 	}
 	findings := c.findings
 	for _, rule := range rules {
+		if !rule.appliesTo(root) {
+			continue
+		}
 		findings = append(findings, rule.Check(root)...)
 	}
 	if len(findings) > MaxFindings {

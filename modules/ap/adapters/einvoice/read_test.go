@@ -361,6 +361,9 @@ func FuzzRead(f *testing.F) {
 	for _, path := range slices.Concat(samples(f, ""), samples(f, "refused")) {
 		f.Add(fileText(f, path))
 	}
+	for _, name := range []string{"01-invoice-two-rates.xml", "02-credit-note.xml"} {
+		f.Add(ciiSample(f, name))
+	}
 	f.Add(invoice())
 	f.Add(invoice("<cbc:IssueDate>", "<cbc:Note>"+strings.Repeat("a ", einvoice.MaxText)+"</cbc:Note><cbc:IssueDate>"))
 	f.Add(invoice("<cac:InvoiceLine>", embedded("<![CDATA["+strings.Repeat("AAAA", einvoice.MaxText)+"]]>")+"<cac:InvoiceLine>"))

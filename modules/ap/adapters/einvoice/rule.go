@@ -24,6 +24,12 @@ type check func(Rule, *Element) []fault.Violation
 // MaxFindings.
 func (r Rule) Check(root *Element) []fault.Violation { return r.check(r, root) }
 
+// appliesTo reports whether the rule speaks of the document's syntax. The rules of the
+// binding to UBL say nothing of CII but where a second value would be ambiguous there too.
+func (r Rule) appliesTo(root *Element) bool {
+	return root.origin == nil || !strings.HasPrefix(r.ID, "UBL-") || r.ID == "UBL-SR-12" || r.ID == "UBL-SR-18" || r.ID == "UBL-SR-48"
+}
+
 // Rules lists every rule that is checked, in the order of findings.
 func Rules() []Rule { return slices.Clone(rules) }
 
@@ -79,7 +85,9 @@ func (r Rule) violation(at *Element) fault.Violation {
 // missing makes the violation for an absent path of tags below an element.
 func (r Rule) missing(below *Element, tags ...string) []fault.Violation {
 	v := r.violation(below)
-	v.Element += "/" + strings.Join(tags, "/")
+	if below.origin == nil {
+		v.Element += "/" + strings.Join(tags, "/")
+	}
 	v.Detail += " It is missing here."
 	return []fault.Violation{v}
 }
@@ -99,7 +107,9 @@ func (r Rule) differing(currency string, below *Element, tag string, expected, g
 		v = r.violation(at)
 	} else {
 		v = r.violation(below)
-		v.Element += "/" + tag
+		if below.origin == nil {
+			v.Element += "/" + tag
+		}
 	}
 	v.Expected = expected.Fixed(amountDecimals)
 	v.Got = got.Fixed(amountDecimals)

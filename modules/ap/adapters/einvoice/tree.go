@@ -18,7 +18,7 @@ import (
 
 // Element is one element of a UBL document: a business term (cbc) with its text,
 // or a group of them (cac) with its children. Elements of other namespaces are not
-// kept.
+// kept. A CII document is converted to this form.
 type Element struct {
 	Space    string // namespace URI
 	Name     string // local name, "LineExtensionAmount"
@@ -32,6 +32,7 @@ type Element struct {
 	repeated   bool // a sibling has the same name
 	attributes []attribute
 	content    *content
+	origin     *Element              // of a document that was not read as UBL: the element that holds the value
 	byTag      map[string][]*Element // of the root only: the elements below it, in document order
 }
 
@@ -45,7 +46,7 @@ type content struct {
 }
 
 // Attribute gives the value of an attribute without namespace, "" if absent. Only
-// currencyID, schemeID, listID, unitCode, mimeCode and filename are kept. It may be called
+// currencyID, schemeID, listID, unitCode, mimeCode, filename and format are kept. It may be called
 // on nil.
 func (e *Element) Attribute(name string) string {
 	if e == nil {
@@ -59,12 +60,15 @@ func (e *Element) Attribute(name string) string {
 	return ""
 }
 
-// Path gives the position of the element with the usual prefixes, and an index
+// Path gives the position of the element in its file, with the usual prefixes, and an index
 // from 1 where siblings share a name:
 // "/Invoice/cac:InvoiceLine[2]/cbc:LineExtensionAmount".
 func (e *Element) Path() string {
 	if e == nil {
 		return ""
+	}
+	if e.origin != nil {
+		return e.origin.Path()
 	}
 	if e.parent == nil {
 		return "/" + e.Name
@@ -143,7 +147,7 @@ func isPlaceholder(s string) bool {
 	return s == "" || s == "-" || strings.EqualFold(s, "n/a")
 }
 
-// Parse reads one UBL Invoice or CreditNote into a tree and returns the SHA-256 of the
+// Parse reads one UBL Invoice or CreditNote, or one CII CrossIndustryInvoice, into a tree and returns the SHA-256 of the
 // file in lower case hexadecimal. It checks no rule of the standard, so the document may be
 // incomplete. Refusals are faults with the codes of this package; an error of r is
 // returned unchanged. Memory stays within a few times the size of the file.
@@ -189,8 +193,12 @@ func parse(in io.Reader) (*Element, error) {
 			if b.root == nil {
 				return nil, malformed(b.line, "there is no element")
 			}
-			b.root.buildIndex()
-			return b.root, nil
+			root := b.root
+			if b.cii {
+				root = convertCII(root)
+			}
+			root.buildIndex()
+			return root, nil
 		}
 		if err != nil {
 			return nil, b.translate(err)
@@ -206,6 +214,7 @@ type builder struct {
 	decoder  *xml.Decoder
 	names    map[string]string // one copy of each tag; a file repeats few
 	root     *Element
+	cii      bool     // the root is CrossIndustryInvoice
 	open     *Element // where children go, nil outside the root
 	blob     *blob    // set while inside an embedded file
 	text     []byte
@@ -255,7 +264,7 @@ func (b *builder) take(token xml.Token) error {
 		case b.skipping > 0 || b.open == nil:
 		case b.blob != nil:
 			b.blob.write(t)
-		case b.open.Space == NamespaceBasic:
+		case b.cii || b.open.Space == NamespaceBasic:
 			if len(b.text)+len(t) > MaxText {
 				return b.tooLong()
 			}
@@ -280,13 +289,7 @@ func (b *builder) start(t xml.StartElement) error {
 	if b.depth == 1 {
 		return b.startRoot(t)
 	}
-	prefix := ""
-	switch t.Name.Space {
-	case NamespaceBasic:
-		prefix = "cbc:"
-	case NamespaceAggregate:
-		prefix = "cac:"
-	}
+	prefix := b.prefix(t.Name.Space)
 	if b.skipping > 0 || prefix == "" || b.open.Space == NamespaceBasic {
 		b.skipping++
 		return nil
@@ -296,34 +299,49 @@ func (b *builder) start(t xml.StartElement) error {
 		return fault.New(fault.TooLarge, CodeTooLarge,
 			"The file has more than %d elements. Ask the sender to split the document.", MaxElements)
 	}
-	e := &Element{Space: NamespaceAggregate, tag: b.intern(prefix + t.Name.Local), parent: b.open, Line: b.line}
-	if prefix == "cbc:" {
-		e.Space = NamespaceBasic
-	}
+	e := &Element{Space: b.intern(t.Name.Space), tag: b.intern(prefix + t.Name.Local), parent: b.open, Line: b.line}
 	e.Name = e.tag[len(prefix):]
 	if err := b.keepAttributes(e, t.Attr); err != nil {
 		return err
 	}
 	b.enter(e)
 	b.text = b.text[:0]
-	if e.tag == "cbc:EmbeddedDocumentBinaryObject" {
+	if e.tag == "cbc:EmbeddedDocumentBinaryObject" || e.tag == "ram:AttachmentBinaryObject" {
 		b.blob = newBlob()
 	}
 	return nil
+}
+
+// prefix is the usual prefix of a namespace, "" for one whose elements are not kept.
+func (b *builder) prefix(space string) string {
+	switch {
+	case b.cii && space == namespaceInvoiceCII:
+		return "rsm:"
+	case b.cii && space == namespaceReusable:
+		return "ram:"
+	case b.cii && space == namespaceTypes:
+		return "udt:"
+	case !b.cii && space == NamespaceBasic:
+		return "cbc:"
+	case !b.cii && space == NamespaceAggregate:
+		return "cac:"
+	}
+	return ""
 }
 
 func (b *builder) startRoot(t xml.StartElement) error {
 	if b.root != nil {
 		return malformed(b.line, "there is a second root element")
 	}
-	known := t.Name.Space == NamespaceInvoice && t.Name.Local == "Invoice" ||
+	b.cii = t.Name.Space == namespaceInvoiceCII && t.Name.Local == "CrossIndustryInvoice"
+	known := b.cii || t.Name.Space == NamespaceInvoice && t.Name.Local == "Invoice" ||
 		t.Name.Space == NamespaceCreditNote && t.Name.Local == "CreditNote"
 	if kind := kindOfRoot(t.Name); !known && kind != "" {
 		return unsupported(kind).With("line", b.line)
 	}
 	if !known {
 		return fault.New(fault.Invalid, CodeRootUnsupported,
-			"Line %d: the root element is neither Invoice nor CreditNote of UBL 2. Send one of these two.", b.line).
+			"Line %d: the root element is neither Invoice nor CreditNote of UBL 2, nor CrossIndustryInvoice of CII. Send one of these.", b.line).
 			With("line", b.line)
 	}
 	b.root = &Element{Space: t.Name.Space, Name: t.Name.Local, tag: t.Name.Local, Line: b.line}
@@ -357,7 +375,7 @@ func (b *builder) keepAttributes(e *Element, attributes []xml.Attr) error {
 			continue
 		}
 		switch a.Name.Local {
-		case "currencyID", "schemeID", "mimeCode", "unitCode", "listID", "filename":
+		case "currencyID", "schemeID", "mimeCode", "unitCode", "listID", "filename", "format":
 			if e.Attribute(a.Name.Local) != "" {
 				return malformed(b.line, "an attribute is repeated")
 			}
@@ -377,7 +395,7 @@ func (b *builder) end() {
 	if b.blob != nil {
 		e.content = b.blob.close()
 		b.blob = nil
-	} else if e.Space == NamespaceBasic {
+	} else if b.cii || e.Space == NamespaceBasic {
 		e.Text = strings.Join(strings.Fields(string(b.text)), " ")
 	}
 	b.text = b.text[:0]
