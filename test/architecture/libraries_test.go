@@ -32,6 +32,7 @@ var confined = []struct {
 	{"github.com/nats-io/nats-server/", []string{"test/testkit/natstest/"}},
 	{"github.com/nats-io/nats.go", []string{"adapters/nats/"}},
 	{"github.com/open-policy-agent/", []string{"adapters/opa/"}},
+	{"github.com/pdfcpu/pdfcpu/", []string{"modules/ap/adapters/einvoice"}},
 	{"github.com/pressly/goose", []string{"adapters/postgres/"}},
 	{"github.com/prometheus/", []string{"adapters/prometheus/"}},
 	{"github.com/xeipuuv/", []string{"adapters/jsonschema/"}},

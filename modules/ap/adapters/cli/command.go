@@ -25,11 +25,12 @@ func ImportCommand(newAPI func(server, token string) (API, error)) *cobra.Comman
 	var c importFlags
 	cmd := &cobra.Command{
 		Use:   "import [flags] PATH...",
-		Short: "Submit supplier documents in UBL 2.1 / EN 16931",
-		Long: `Read UBL 2.1 invoices and credit notes, check them by the rules of EN 16931 that
-protect the books, and submit each to accounts payable. The import registers
-vendors that the server does not know. A PATH is a file, or a folder whose *.xml
-files are read in name order, including those of its subfolders.
+		Short: "Submit electronic invoices of suppliers (UBL, CII, Factur-X)",
+		Long: `Read invoices and credit notes in UBL 2.1 or CII, also embedded in a PDF file
+(Factur-X, ZUGFeRD 2), check them by the rules of EN 16931, and submit each to
+accounts payable. The import registers vendors that the server does not know. A
+PATH is a file, or a folder whose *.xml and *.pdf files are read in name order,
+including those of its subfolders.
 
 Each file is handled independently and ends as
   accepted    it was submitted; holds that block its approval or payment are named

@@ -110,7 +110,7 @@ func TestImportCommand_BadUsage(t *testing.T) {
 		{[]string{empty}, cli.EnvServer},
 		{[]string{"--server", "http://127.0.0.1:9", empty}, cli.EnvToken},
 		{append(connection[:4:4], empty), "--legal-entity"},
-		{append(connection, empty), "no *.xml file"},
+		{append(connection, empty), "no *.xml or *.pdf file"},
 		{append(connection, filepath.Join(empty, "x")), "no such file"},
 		{append(connection, "--posting-date", "31.03.2026", empty), "2026-03-31"},
 		{append(connection, "--parallel", "0", empty), "--parallel"},

@@ -11,8 +11,8 @@ import (
 )
 
 // FindFiles lists the files that the paths name, each once, in name order. A path to a
-// file is listed under any name; a path to a folder stands for all files named *.xml in it
-// and in its subfolders, whatever the case. Symbolic links to files are followed, those to
+// file is listed under any name; a path to a folder stands for all files named *.xml or *.pdf
+// in it and in its subfolders, whatever the case. Symbolic links to files are followed, those to
 // folders only if the path itself is one. A file in a folder that cannot be read, such as
 // a broken link, is listed too, and its import fails alone. FindFiles fails if a path does
 // not exist or cannot be listed, or if it finds no file.
@@ -33,11 +33,11 @@ func FindFiles(paths []string) ([]string, error) {
 			}
 			files = append(files, found...)
 		default:
-			return nil, fmt.Errorf("%s is neither a file nor a folder; name XML files or folders of them", printable(path))
+			return nil, fmt.Errorf("%s is neither a file nor a folder; name XML or PDF files or folders of them", printable(path))
 		}
 	}
 	if len(files) == 0 {
-		return nil, fmt.Errorf("no *.xml file in %s; name XML files or folders of them", printable(strings.Join(paths, ", ")))
+		return nil, fmt.Errorf("no *.xml or *.pdf file in %s; name XML or PDF files or folders of them", printable(strings.Join(paths, ", ")))
 	}
 	slices.SortFunc(files, compareNames)
 	return slices.Compact(files), nil
@@ -50,7 +50,7 @@ func findInFolder(root string) ([]string, error) {
 		if err != nil {
 			return unreadable(path, err)
 		}
-		if d.IsDir() || !strings.EqualFold(filepath.Ext(name), ".xml") {
+		if extension := strings.ToLower(filepath.Ext(name)); d.IsDir() || extension != ".xml" && extension != ".pdf" {
 			return nil
 		}
 		if info, err := os.Stat(path); err != nil || info.Mode().IsRegular() {

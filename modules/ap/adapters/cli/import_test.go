@@ -471,7 +471,7 @@ func TestFindFiles(t *testing.T) {
 	require.NoError(t, err)
 	require.Len(t, files, 2)
 	_, err = cli.FindFiles([]string{t.TempDir()})
-	require.ErrorContains(t, err, "no *.xml file in")
+	require.ErrorContains(t, err, "no *.xml or *.pdf file in")
 	_, err = cli.FindFiles([]string{dir, filepath.Join(dir, "absent")})
 	require.ErrorContains(t, err, "no such file")
 }

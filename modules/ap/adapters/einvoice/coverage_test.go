@@ -3,6 +3,7 @@ package einvoice_test
 import (
 	"bytes"
 	"encoding/xml"
+	"errors"
 	"io"
 	"os"
 	"path/filepath"
@@ -64,7 +65,7 @@ func TestCoverage_KnowsTheSchematron(t *testing.T) {
 	d := xml.NewDecoder(bytes.NewReader([]byte(fileText(t, path))))
 	for {
 		token, err := d.Token()
-		if err == io.EOF {
+		if errors.Is(err, io.EOF) {
 			return
 		}
 		require.NoError(t, err)

@@ -33,6 +33,8 @@ const (
 	CodeDoctypeForbidden = "ubl.doctype_forbidden"     // the file declares a DOCTYPE
 	CodeTooLarge         = "ubl.too_large"             // over MaxBytes or MaxElements
 	CodeXMLMalformed     = "ubl.xml_malformed"         // not well-formed, too deep, or an unsupported encoding
+	CodePDFUnreadable    = "ubl.pdf_unreadable"        // a PDF file that cannot be read
+	CodePDFAmbiguous     = "ubl.pdf_ambiguous"         // a PDF file with several embedded invoices
 	CodeKindUnsupported  = "ubl.kind_unsupported"      // a known kind of file that is not imported
 	CodeRootUnsupported  = "ubl.root_unsupported"      // neither a UBL 2 Invoice nor a UBL 2 CreditNote
 	CodeValueInvalid     = "ubl.value_invalid"         // a value is not of its type, or an element is repeated

@@ -147,7 +147,8 @@ func isPlaceholder(s string) bool {
 	return s == "" || s == "-" || strings.EqualFold(s, "n/a")
 }
 
-// Parse reads one UBL Invoice or CreditNote, or one CII CrossIndustryInvoice, into a tree and returns the SHA-256 of the
+// Parse reads one UBL Invoice or CreditNote, or one CII CrossIndustryInvoice, as XML or
+// embedded in a PDF file, into a tree and returns the SHA-256 of the
 // file in lower case hexadecimal. It checks no rule of the standard, so the document may be
 // incomplete. Refusals are faults with the codes of this package; an error of r is
 // returned unchanged. Memory stays within a few times the size of the file.
@@ -174,12 +175,43 @@ func Parse(r io.Reader) (root *Element, digest string, err error) {
 
 func parse(in io.Reader) (*Element, error) {
 	buffered := bufio.NewReader(in)
-	if mark, _ := buffered.Peek(3); bytes.Equal(mark, []byte("\xef\xbb\xbf")) {
-		_, _ = buffered.Discard(3)
+	skipByteOrderMark(buffered)
+	head, _ := buffered.Peek(sniffed)
+	switch kind := sniff(head); kind {
+	case "":
+		return parseXML(buffered)
+	case kindPDF:
+		return parsePDF(buffered)
+	default:
+		return nil, unsupported(kind)
 	}
-	if head, _ := buffered.Peek(sniffed); sniff(head) != "" {
-		return nil, unsupported(sniff(head))
+}
+
+// parsePDF parses the invoice that is embedded in a PDF file.
+func parsePDF(in io.Reader) (*Element, error) {
+	file, err := io.ReadAll(in)
+	if err != nil {
+		return nil, err
 	}
+	invoice, err := extractInvoice(file)
+	switch {
+	case err != nil:
+		return nil, err
+	case sniff(invoice[:min(len(invoice), sniffed)]) != "":
+		return nil, unsupported(sniff(invoice[:min(len(invoice), sniffed)]) + " in a PDF")
+	}
+	embedded := bufio.NewReader(bytes.NewReader(invoice))
+	skipByteOrderMark(embedded)
+	return parseXML(embedded)
+}
+
+func skipByteOrderMark(r *bufio.Reader) {
+	if mark, _ := r.Peek(3); bytes.Equal(mark, []byte("\xef\xbb\xbf")) {
+		_, _ = r.Discard(3)
+	}
+}
+
+func parseXML(buffered *bufio.Reader) (*Element, error) {
 	bytewise := &tokenReader{Reader: buffered}
 	d := xml.NewDecoder(bytewise)
 	d.CharsetReader = bytewise.convert
