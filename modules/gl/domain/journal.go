@@ -40,6 +40,11 @@ const (
 	Subledger    JournalType = "subledger"
 )
 
+// JournalTypes lists the types.
+func JournalTypes() []JournalType {
+	return []JournalType{General, Allocation, Revaluation, Closing, Opening, Reversal, Intercompany, Subledger}
+}
+
 // Prefix is the first part of the type's journal numbers.
 func (t JournalType) Prefix() string {
 	switch t {

@@ -29,31 +29,121 @@ FROM (
 ) AS l
 ON CONFLICT DO NOTHING;
 
+-- name: ClosingSequences :many
+-- The closing journals, and the reversals of such, from a day on.
+SELECT j.sequence
+FROM gl.journals AS j
+WHERE j.partition_id = @partition_id AND j.version = @version AND j.sequence <= @known AND j.effective_date >= @from_date
+    AND (j.journal_type = 'closing' OR j.reverses_journal_id <> '')
+    AND (j.journal_type = 'closing' OR EXISTS (
+        SELECT 1
+        FROM gl.journals AS o
+        WHERE o.partition_id = j.partition_id AND o.version = j.version AND o.journal_id = j.reverses_journal_id AND o.journal_type = 'closing'
+    ));
+
 -- name: TrialBalance :many
+-- Functional amounts per account. It reads the index journal_lines_account alone.
 SELECT
-    t.account,
-    coalesce((
-        SELECT a.name
-        FROM gl.accounts AS a
-        WHERE a.partition_id = @partition_id AND a.version = @version AND a.code = t.account AND a.sequence <= @known
-        ORDER BY a.sequence DESC
-        LIMIT 1
-    ), '')::text AS name,
-    t.debit::text AS debit,
-    t.credit::text AS credit
+    l.account,
+    coalesce(sum(CASE WHEN l.side = 'debit' THEN l.functional_amount ELSE -l.functional_amount END) FILTER (WHERE l.effective_date < @from_date), 0)::text AS opening,
+    coalesce(sum(l.functional_amount) FILTER (WHERE l.side = 'debit' AND l.effective_date >= @from_date), 0)::text AS debit,
+    coalesce(sum(l.functional_amount) FILTER (WHERE l.side = 'credit' AND l.effective_date >= @from_date), 0)::text AS credit
+FROM gl.journal_lines AS l
+WHERE l.partition_id = @partition_id AND l.version = @version
+    AND l.effective_date <= @as_of
+    AND l.sequence <= @known
+    AND l.functional_currency = @functional_currency
+    AND (cardinality(@without::bigint[]) = 0 OR l.sequence <> ALL (@without::bigint[]))
+GROUP BY l.account
+ORDER BY l.account;
+
+-- name: FilteredTrialBalance :many
+-- Amounts per account of the lines in a currency (in it) or, with '', in all currencies
+-- (functional), that have the dimensions and lack others.
+SELECT
+    l.account,
+    coalesce(sum(CASE WHEN l.side = 'debit' THEN 1 ELSE -1 END * CASE WHEN @currency::text = '' THEN l.functional_amount ELSE l.amount END)
+        FILTER (WHERE l.effective_date < @from_date), 0)::text AS opening,
+    coalesce(sum(CASE WHEN @currency::text = '' THEN l.functional_amount ELSE l.amount END)
+        FILTER (WHERE l.side = 'debit' AND l.effective_date >= @from_date), 0)::text AS debit,
+    coalesce(sum(CASE WHEN @currency::text = '' THEN l.functional_amount ELSE l.amount END)
+        FILTER (WHERE l.side = 'credit' AND l.effective_date >= @from_date), 0)::text AS credit
+FROM gl.journal_lines AS l
+WHERE l.partition_id = @partition_id AND l.version = @version
+    AND l.effective_date <= @as_of
+    AND l.sequence <= @known
+    AND (@currency::text = '' OR l.currency = @currency::text)
+    AND (@currency::text <> '' OR l.functional_currency = @functional_currency::text)
+    AND l.dimensions @> @with_dimensions::jsonb
+    AND NOT jsonb_exists_any(l.dimensions, @without_dimensions::text[])
+    AND (cardinality(@without::bigint[]) = 0 OR l.sequence <> ALL (@without::bigint[]))
+GROUP BY l.account
+ORDER BY l.account;
+
+-- name: UnclosedYears :many
+-- Fiscal years that ended before a day, in whose dates an account of income or expense has a
+-- balance.
+SELECT y.fiscal_year
 FROM (
-    SELECT
-        l.account,
-        coalesce(sum(l.functional_amount) FILTER (WHERE l.side = 'debit'), 0) AS debit,
-        coalesce(sum(l.functional_amount) FILTER (WHERE l.side = 'credit'), 0) AS credit
+    SELECT c.fiscal_year, min(c.year_start) AS year_start, min(c.year_end) AS year_end
+    FROM gl.calendar_periods AS c
+    WHERE c.partition_id = @partition_id AND c.version = @version AND c.sequence <= @known AND c.year_end < @as_of
+    GROUP BY c.fiscal_year
+) AS y
+WHERE EXISTS (
+    SELECT 1
     FROM gl.journal_lines AS l
     WHERE l.partition_id = @partition_id AND l.version = @version
-        AND l.effective_date <= @as_of
+        AND l.account = ANY (@accounts::text[])
+        AND l.effective_date BETWEEN y.year_start AND y.year_end
         AND l.sequence <= @known
         AND l.functional_currency = @functional_currency
     GROUP BY l.account
-) AS t
-ORDER BY t.account;
+    HAVING sum(CASE WHEN l.side = 'debit' THEN l.functional_amount ELSE -l.functional_amount END) <> 0
+)
+ORDER BY y.year_start;
+
+-- name: DimensionBalances :many
+-- Functional amounts per account and values of dimensions. An absent dimension is null in the
+-- list of values.
+SELECT
+    b.account, b.dimension_values::text AS dimension_values, b.debit::text AS debit, b.credit::text AS credit,
+    (sum(b.debit - b.credit) OVER (PARTITION BY b.account))::text AS account_balance
+FROM (
+    SELECT
+        l.account, v.dimension_values,
+        coalesce(sum(l.functional_amount) FILTER (WHERE l.side = 'debit'), 0) AS debit,
+        coalesce(sum(l.functional_amount) FILTER (WHERE l.side = 'credit'), 0) AS credit
+    FROM gl.journal_lines AS l
+    CROSS JOIN LATERAL (
+        SELECT coalesce(jsonb_agg(l.dimensions -> d.name ORDER BY d.place), '[]') AS dimension_values
+        FROM unnest(@dimensions::text[]) WITH ORDINALITY AS d (name, place)
+    ) AS v
+    WHERE l.partition_id = @partition_id AND l.version = @version
+        AND (@account::text = '' OR l.account = @account::text)
+        AND l.effective_date >= @from_date AND l.effective_date <= @as_of
+        AND l.sequence <= @known
+        AND l.functional_currency = @functional_currency
+    GROUP BY l.account, v.dimension_values
+) AS b
+ORDER BY b.account, b.dimension_values::text COLLATE "C";
+
+-- name: JournalLinePage :many
+-- Lines of journals by sequence and number.
+SELECT
+    l.sequence, l.line_number, l.effective_date, j.recorded_at, j.event_id, j.journal_id, j.journal_number, j.journal_type, j.description AS journal_description,
+    j.fiscal_year, j.period, j.intent_id, j.correlation_id, j.source_module, j.source_event_id,
+    l.account, l.description, l.side, l.amount::text AS amount, l.currency, l.functional_amount::text AS functional_amount, l.functional_currency,
+    coalesce(trim_scale(l.rate)::text, '')::text AS rate, l.rate_date, l.tax_code, l.dimensions
+FROM gl.journal_lines AS l
+JOIN gl.journals AS j ON j.partition_id = l.partition_id AND j.version = l.version AND j.sequence = l.sequence
+WHERE l.partition_id = @partition_id AND l.version = @version
+    AND (l.sequence, l.line_number) > (@after_sequence::bigint, @after_line::integer)
+    AND l.sequence <= @upto
+    AND l.effective_date >= @from_date AND l.effective_date <= @as_of
+    AND (@account::text = '' OR l.account = @account::text)
+ORDER BY l.sequence, l.line_number
+LIMIT @max_rows;
 
 -- name: AccountBalance :one
 -- The balance before a page: that of the lines up to and including a position in the
@@ -67,7 +157,9 @@ WHERE l.partition_id = @partition_id AND l.version = @version
     AND (l.effective_date, l.sequence, l.line_number) <= (@upto_date::date, @upto_sequence::bigint, @upto_line::integer)
     AND l.sequence <= @known
     AND (@currency::text = '' OR l.currency = @currency::text)
-    AND (@currency::text <> '' OR l.functional_currency = @functional_currency::text);
+    AND (@currency::text <> '' OR l.functional_currency = @functional_currency::text)
+    AND l.dimensions @> @with_dimensions::jsonb
+    AND NOT jsonb_exists_any(l.dimensions, @without_dimensions::text[]);
 
 -- name: AccountLinePage :many
 SELECT
@@ -89,5 +181,7 @@ WHERE l.partition_id = @partition_id AND l.version = @version
     AND l.sequence <= @known
     AND (@currency::text = '' OR l.currency = @currency::text)
     AND (@currency::text <> '' OR l.functional_currency = @functional_currency::text)
+    AND l.dimensions @> @with_dimensions::jsonb
+    AND NOT jsonb_exists_any(l.dimensions, @without_dimensions::text[])
 ORDER BY l.effective_date, l.sequence, l.line_number
 LIMIT @max_rows;

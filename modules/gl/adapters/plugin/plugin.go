@@ -19,9 +19,17 @@ func New() plugin.Module {
 		Projections: map[string]ports.ProjectionHandler{gl.ProjectionLedger: postgres.NewProjection()},
 		ReadModels: func(pool *pgxpool.Pool) map[string]ports.ReadModelSource {
 			return map[string]ports.ReadModelSource{
-				gl.ReadModelTrialBalance:  postgres.NewTrialBalance(pool),
-				gl.ReadModelAccountLedger: postgres.NewAccountLedger(pool),
-				gl.ReadModelBalances:      postgres.NewBalances(pool),
+				gl.ReadModelTrialBalance:      postgres.NewTrialBalance(pool),
+				gl.ReadModelAccountLedger:     postgres.NewAccountLedger(pool),
+				gl.ReadModelAccounts:          postgres.NewChart(pool),
+				gl.ReadModelDimensionBalances: postgres.NewDimensionBalances(pool),
+				gl.ReadModelJournals:          postgres.NewJournals(pool),
+				gl.ReadModelJournal:           postgres.NewJournal(pool),
+				gl.ReadModelJournalLines:      postgres.NewJournalLines(pool),
+				gl.ReadModelNumberGaps:        postgres.NewNumberGaps(pool),
+				gl.ReadModelPeriods:           postgres.NewPeriods(pool),
+				gl.ReadModelRates:             postgres.NewRates(pool),
+				gl.ReadModelBalances:          postgres.NewBalances(pool),
 			}
 		},
 		Demo: plugin.Demo{Books: books},

@@ -65,7 +65,7 @@ type lineCursor struct {
 }
 
 // beforeFirstLine is the cursor of the first page.
-var beforeFirstLine = lineCursor{date: event.MustDate("0001-01-01")}
+var beforeFirstLine = lineCursor{date: firstDay}
 
 func (p lineCursor) String() string {
 	return fmt.Sprintf("%d:%d:%d", int32(p.date), p.sequence, p.line)
@@ -111,15 +111,11 @@ func startCursor(q ports.ReadModelQuery) (lineCursor, error) {
 	if q.Cursor != "" {
 		return parseCursor(q.Cursor)
 	}
-	from := q.Params["from"]
-	if from == "" {
-		return beforeFirstLine, nil
+	d, err := fromDate(q)
+	if d == firstDay {
+		return beforeFirstLine, err
 	}
-	d, err := event.ParseDate(from)
-	if err != nil {
-		return lineCursor{}, fault.New(fault.Invalid, "report.parameter_invalid", "parameter \"from\" is an ISO date such as 2026-03-31").WithField("from")
-	}
-	return lineCursor{date: d - 1, sequence: math.MaxInt64, line: math.MaxInt32}, nil
+	return lineCursor{date: d - 1, sequence: math.MaxInt64, line: math.MaxInt32}, err
 }
 
 func (a *AccountLedger) page(ctx context.Context, tx pgx.Tx, q ports.ReadModelQuery, after lineCursor) (ports.Report, error) {
@@ -130,23 +126,28 @@ func (a *AccountLedger) page(ctx context.Context, tx pgx.Tx, q ports.ReadModelQu
 	}
 	balanceCurrency := functional
 	if documentCurrency != "" {
-		if balanceCurrency, err = money.LookupCurrency(documentCurrency, time.Time{}); err != nil {
-			return ports.Report{}, fault.New(fault.Invalid, "report.parameter_invalid", "parameter \"currency\" is an ISO 4217 code").WithField("currency")
+		if balanceCurrency, err = currencyParam(q); err != nil {
+			return ports.Report{}, err
 		}
+	}
+	filter, err := dimensionsParam(q)
+	if err != nil {
+		return ports.Report{}, err
 	}
 	name, err := a.queries.AccountName(ctx, tx, &gldb.AccountNameParams{PartitionID: int32(q.Partition), Version: int32(q.Version), Code: account, Known: int64(q.Known)})
 	undefined := errors.Is(err, pgx.ErrNoRows)
 	if err != nil && !undefined {
 		return ports.Report{}, fmt.Errorf("account name: %w", err)
 	}
-	opening, err := a.balance(ctx, tx, q, after, functional.Code)
+	opening, err := a.balance(ctx, tx, q, after, functional.Code, filter)
 	if err != nil {
 		return ports.Report{}, err
 	}
 	found, err := a.queries.AccountLinePage(ctx, tx, &gldb.AccountLinePageParams{
 		Known: int64(q.Known), PartitionID: int32(q.Partition), Version: int32(q.Version), Account: account,
 		AfterDate: date(after.date), AfterSequence: after.sequence, AfterLine: after.line, AsOf: date(q.AsOf),
-		Currency: documentCurrency, FunctionalCurrency: functional.Code, MaxRows: int32(q.Limit + 1),
+		Currency: documentCurrency, FunctionalCurrency: functional.Code, WithDimensions: filter.with, WithoutDimensions: filter.without,
+		MaxRows: int32(q.Limit + 1),
 	})
 	if err != nil {
 		return ports.Report{}, fmt.Errorf("account lines: %w", err)
@@ -185,10 +186,11 @@ func (a *AccountLedger) page(ctx context.Context, tx pgx.Tx, q ports.ReadModelQu
 	return report, nil
 }
 
-func (a *AccountLedger) balance(ctx context.Context, tx pgx.Tx, q ports.ReadModelQuery, upto lineCursor, functional string) (money.Number, error) {
+func (a *AccountLedger) balance(ctx context.Context, tx pgx.Tx, q ports.ReadModelQuery, upto lineCursor, functional string, filter dimensionFilter) (money.Number, error) {
 	text, err := a.queries.AccountBalance(ctx, tx, &gldb.AccountBalanceParams{
 		Currency: q.Params["currency"], PartitionID: int32(q.Partition), Version: int32(q.Version), Account: q.Params["account"],
 		UptoDate: date(upto.date), UptoSequence: upto.sequence, UptoLine: upto.line, Known: int64(q.Known), FunctionalCurrency: functional,
+		WithDimensions: filter.with, WithoutDimensions: filter.without,
 	})
 	if err != nil {
 		return money.Number{}, fmt.Errorf("account balance: %w", err)

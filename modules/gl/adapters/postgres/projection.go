@@ -1,9 +1,12 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
+	"strings"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -60,15 +63,20 @@ var (
 	journalsTable  = ports.ProjectionTable{Schema: "gl", Name: "journals", Key: []string{"sequence"}}
 	linesTable     = ports.ProjectionTable{Schema: "gl", Name: "journal_lines", Key: []string{"sequence", "line_number"}}
 	reversalsTable = ports.ProjectionTable{Schema: "gl", Name: "journal_reversals", Key: []string{"journal_id"}}
+	blocksTable    = ports.ProjectionTable{Schema: "gl", Name: "account_blocks", Key: []string{"code", "sequence"}}
+	calendarTable  = ports.ProjectionTable{Schema: "gl", Name: "calendar_periods", Key: []string{"sequence", "period"}}
+	statesTable    = ports.ProjectionTable{Schema: "gl", Name: "period_states", Key: []string{"module", "period", "sequence"}}
+	ratesTable     = ports.ProjectionTable{Schema: "gl", Name: "exchange_rates", Key: []string{"from_currency", "to_currency", "rate_type", "rate_date", "sequence"}}
 )
 
 // Tables implements ports.ProjectionTables.
 func (p *Projection) Tables() []ports.ProjectionTable {
-	return []ports.ProjectionTable{ledgersTable, accountsTable, journalsTable, linesTable, reversalsTable}
+	return []ports.ProjectionTable{ledgersTable, accountsTable, journalsTable, linesTable, reversalsTable, blocksTable, calendarTable, statesTable, ratesTable}
 }
 
 // Targets implements ports.ProjectionTargets. A target is a journal with its lines and the
-// mark that it was reversed, an account with its names, or the functional currency. The
+// mark that it was reversed, an account with its names and blocks, the functional currency,
+// the calendar, the states of a module's period, or the rates of a currency pair. The
 // reversing journal is a target of its own. Journals and lines are keyed by the sequence of
 // their event and have no index by journal id, so rows at a sequence without an event
 // cannot be found by their journal.
@@ -77,8 +85,13 @@ func (p *Projection) Targets() []ports.ProjectionTarget {
 		{Streams: []string{domain.StreamJournal}, Tables: []ports.TargetTable{
 			{ProjectionTable: journalsTable}, {ProjectionTable: linesTable}, {ProjectionTable: reversalsTable, Entity: "journal_id"},
 		}},
-		{Streams: []string{domain.StreamAccount}, Tables: []ports.TargetTable{{ProjectionTable: accountsTable, Entity: "code"}}},
+		{Streams: []string{domain.StreamAccount}, Tables: []ports.TargetTable{
+			{ProjectionTable: accountsTable, Entity: "code"}, {ProjectionTable: blocksTable, Entity: "code"},
+		}},
 		{Streams: []string{domain.StreamLedger}, ID: domain.MainStream, Tables: []ports.TargetTable{{ProjectionTable: ledgersTable}}},
+		{Streams: []string{domain.StreamCalendar}, ID: domain.MainStream, Tables: []ports.TargetTable{{ProjectionTable: calendarTable}}},
+		{Streams: []string{domain.StreamPeriod}, Tables: []ports.TargetTable{{ProjectionTable: statesTable}}},
+		{Streams: []string{domain.StreamExchangeRate}, Tables: []ports.TargetTable{{ProjectionTable: ratesTable}}},
 	}
 }
 
@@ -123,10 +136,105 @@ func (p *Projection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded, jo
 			return err
 		}
 		return p.queries.AccountInsert(ctx, db, &gldb.AccountInsertParams{
-			PartitionID: partition, Version: version, Sequence: sequence, Code: a.Code, Name: a.Name, Type: a.Type,
+			PartitionID: partition, Version: version, Sequence: sequence, EventID: uuid(e.ID), Code: a.Code, Name: a.Name, Type: a.Type,
+			NormalSide: string(a.NormalSide), Parent: a.Parent, Postable: a.Postable, Control: cmp.Or(a.Control, domain.ControlNone),
+		})
+	case domain.EventAccountBlocked, domain.EventAccountUnblocked:
+		return p.queries.AccountBlockInsert(ctx, db, &gldb.AccountBlockInsertParams{
+			PartitionID: partition, Version: version, Sequence: sequence, Code: e.Stream.ID, Blocked: e.Type == domain.EventAccountBlocked,
+		})
+	case domain.EventCalendarExtended:
+		return p.addYear(ctx, db, e, version, data)
+	case domain.EventExchangeRateSet:
+		var r domain.ExchangeRate
+		if err := json.Unmarshal(data, &r); err != nil {
+			return err
+		}
+		return p.queries.ExchangeRateInsert(ctx, db, &gldb.ExchangeRateInsertParams{
+			PartitionID: partition, Version: version, Sequence: sequence, RecordedAt: e.RecordedAt, EventID: uuid(e.ID), FromCurrency: r.From, ToCurrency: r.To,
+			RateType: r.RateType, RateDate: date(r.Date), Rate: r.Rate.String(), ActorID: e.ActorID, Reason: r.Reason,
 		})
 	}
+	if state := periodStateAfter(e.Type); state != "" {
+		return p.addPeriodState(ctx, db, e, version, state, data)
+	}
 	return nil
+}
+
+func (p *Projection) addYear(ctx context.Context, db pgx.Tx, e *event.Recorded, version int32, data []byte) error {
+	var y domain.FiscalYear
+	if err := json.Unmarshal(data, &y); err != nil {
+		return err
+	}
+	row := &gldb.CalendarPeriodInsertParams{
+		PartitionID: int32(e.Partition), Version: version, Sequence: int64(e.Sequence), FiscalYear: y.Label, YearStart: date(y.Start), YearEnd: date(y.End),
+	}
+	for _, span := range y.Periods {
+		row.Periods = append(row.Periods, span.Period)
+		row.PeriodStarts = append(row.PeriodStarts, date(span.Start))
+		row.PeriodEnds = append(row.PeriodEnds, date(span.End))
+	}
+	return p.queries.CalendarPeriodInsert(ctx, db, row)
+}
+
+// periodStateAfter is the state of a period after an event, "" if the event changes none.
+func periodStateAfter(eventType string) domain.PeriodState {
+	switch eventType {
+	case domain.EventPeriodOpened, domain.EventPeriodReopened:
+		return domain.PeriodOpen
+	case domain.EventPeriodSoftClosed:
+		return domain.PeriodSoftClosed
+	case domain.EventPeriodHardClosed:
+		return domain.PeriodHardClosed
+	default:
+		return ""
+	}
+}
+
+func (p *Projection) addPeriodState(ctx context.Context, db pgx.Tx, e *event.Recorded, version int32, state domain.PeriodState, data []byte) error {
+	var change struct {
+		Module string `json:"module"`
+		Period string `json:"period"`
+		Reason string `json:"reason"`
+	}
+	if err := json.Unmarshal(data, &change); err != nil {
+		return err
+	}
+	return p.queries.PeriodStateInsert(ctx, db, &gldb.PeriodStateInsertParams{
+		PartitionID: int32(e.Partition), Version: version, Sequence: int64(e.Sequence), RecordedAt: e.RecordedAt, EventID: uuid(e.ID), IntentID: uuid(e.IntentID),
+		Module: change.Module, Period: change.Period, State: string(state), ActorID: e.ActorID, Approvers: approvers(e), Reason: change.Reason,
+	})
+}
+
+// approvers lists the persons who approved the intent of an event, from the traces of its
+// rules. The result is never nil.
+func approvers(e *event.Recorded) []string {
+	out := []string{}
+	var rules []event.RuleEvaluation
+	if len(e.RulesEvaluated) == 0 || json.Unmarshal(e.RulesEvaluated, &rules) != nil {
+		return out
+	}
+	for _, r := range rules {
+		for _, action := range r.ActionsTaken {
+			rest, approved := strings.CutPrefix(action, "approved by ")
+			person, _, named := strings.Cut(rest, " as ")
+			if approved && named && !slices.Contains(out, person) {
+				out = append(out, person)
+			}
+		}
+	}
+	return out
+}
+
+// uuid is NULL for the zero id.
+func uuid(id event.ID) pgtype.UUID { return pgtype.UUID{Bytes: id, Valid: !id.IsZero()} }
+
+// uuidText is "" for NULL.
+func uuidText(id pgtype.UUID) string {
+	if !id.Valid {
+		return ""
+	}
+	return event.ID(id.Bytes).String()
 }
 
 func addJournal(p *gldb.JournalInsertParams, e *event.Recorded, j *domain.JournalPosted) {
@@ -148,6 +256,10 @@ func addJournal(p *gldb.JournalInsertParams, e *event.Recorded, j *domain.Journa
 	p.FiscalYears = append(p.FiscalYears, j.FiscalYear)
 	p.Periods = append(p.Periods, j.Period)
 	p.SourceModules = append(p.SourceModules, j.SourceModule)
+	p.IntentIds = append(p.IntentIds, uuid(e.IntentID))
+	p.ActorIds = append(p.ActorIds, e.ActorID)
+	p.Approvers = append(p.Approvers, strings.Join(approvers(e), "\n"))
+	p.CorrelationIds = append(p.CorrelationIds, e.CorrelationID)
 }
 
 func addLines(p *gldb.JournalLineInsertParams, e *event.Recorded, j *domain.JournalPosted) error {

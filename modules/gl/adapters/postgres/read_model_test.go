@@ -131,19 +131,19 @@ func TestTrialBalance(t *testing.T) {
 	b.add(domain.EventAccountDefined, "2026-01-01", `{"code": "1000", "name": "Bank, renamed", "type": "asset"}`)
 	b.project(t)
 	require.JSONEq(t, `{"legal_entity": "USMF", "currency": "USD", "as_of": "2026-12-31", "known_at": "seq:99", "accounts": [
-		{"account": "1000", "name": "Bank, renamed", "debit": "0.00", "credit": "1300.50", "balance": "-1300.50"},
-		{"account": "6000", "name": "Services", "debit": "1300.50", "credit": "0.00", "balance": "1300.50"}],
-		"total_debit": "1300.50", "total_credit": "1300.50"}`, b.trialBalance(t, "2026-12-31", 99))
+		{"account": "1000", "name": "Bank, renamed", "type": "asset", "debit": "0.00", "credit": "1300.50", "balance": "-1300.50"},
+		{"account": "6000", "name": "Services", "type": "asset", "debit": "1300.50", "credit": "0.00", "balance": "1300.50"}],
+		"total_debit": "1300.50", "total_credit": "1300.50", "unclosed_years": []}`, b.trialBalance(t, "2026-12-31", 99))
 	require.JSONEq(t, `{"legal_entity": "USMF", "currency": "USD", "as_of": "2026-12-31", "known_at": "seq:4", "accounts": [
-		{"account": "1000", "name": "Bank", "debit": "0.00", "credit": "1200.50", "balance": "-1200.50"},
-		{"account": "6000", "name": "Services", "debit": "1200.50", "credit": "0.00", "balance": "1200.50"}],
-		"total_debit": "1200.50", "total_credit": "1200.50"}`, b.trialBalance(t, "2026-12-31", first.Sequence))
+		{"account": "1000", "name": "Bank", "type": "asset", "debit": "0.00", "credit": "1200.50", "balance": "-1200.50"},
+		{"account": "6000", "name": "Services", "type": "asset", "debit": "1200.50", "credit": "0.00", "balance": "1200.50"}],
+		"total_debit": "1200.50", "total_credit": "1200.50", "unclosed_years": []}`, b.trialBalance(t, "2026-12-31", first.Sequence))
 	require.JSONEq(t, `{"legal_entity": "USMF", "currency": "USD", "as_of": "2026-03-09", "known_at": "seq:5", "accounts": [
-		{"account": "1000", "name": "Bank", "debit": "0.00", "credit": "100.00", "balance": "-100.00"},
-		{"account": "6000", "name": "Services", "debit": "100.00", "credit": "0.00", "balance": "100.00"}],
-		"total_debit": "100.00", "total_credit": "100.00"}`, b.trialBalance(t, "2026-03-09", 5))
+		{"account": "1000", "name": "Bank", "type": "asset", "debit": "0.00", "credit": "100.00", "balance": "-100.00"},
+		{"account": "6000", "name": "Services", "type": "asset", "debit": "100.00", "credit": "0.00", "balance": "100.00"}],
+		"total_debit": "100.00", "total_credit": "100.00", "unclosed_years": []}`, b.trialBalance(t, "2026-03-09", 5))
 	require.JSONEq(t, `{"legal_entity": "USMF", "currency": "", "as_of": "2026-12-31", "known_at": "seq:0", "accounts": [],
-		"total_debit": "0", "total_credit": "0"}`, b.trialBalance(t, "2026-12-31", 0))
+		"total_debit": "0", "total_credit": "0", "unclosed_years": []}`, b.trialBalance(t, "2026-12-31", 0))
 }
 
 // Each page shows its accounts and the totals of all.
@@ -160,7 +160,7 @@ func TestTrialBalance_Pages(t *testing.T) {
 			r, err := postgres.NewTrialBalance(b.pool).Query(t.Context(), q)
 			require.NoError(t, err)
 			require.Len(t, r.Rows, min(limit, 2))
-			require.Equal(t, []ports.ReportField{{Name: "total_debit", Value: "1200.50"}, {Name: "total_credit", Value: "1200.50"}}, r.Footer)
+			require.Equal(t, []ports.ReportField{{Name: "total_debit", Value: "1200.50"}, {Name: "total_credit", Value: "1200.50"}, {Name: "unclosed_years", Value: []string{}}}, r.Footer)
 			for _, row := range r.Rows {
 				text, err := json.Marshal(row)
 				require.NoError(t, err)

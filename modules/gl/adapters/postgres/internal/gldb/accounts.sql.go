@@ -7,11 +7,38 @@ package gldb
 
 import (
 	"context"
+
+	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const accountBlockInsert = `-- name: AccountBlockInsert :exec
+INSERT INTO gl.account_blocks (partition_id, version, sequence, code, blocked)
+VALUES ($1, $2, $3, $4, $5)
+ON CONFLICT DO NOTHING
+`
+
+type AccountBlockInsertParams struct {
+	PartitionID int32
+	Version     int32
+	Sequence    int64
+	Code        string
+	Blocked     bool
+}
+
+func (q *Queries) AccountBlockInsert(ctx context.Context, db DBTX, arg *AccountBlockInsertParams) error {
+	_, err := db.Exec(ctx, accountBlockInsert,
+		arg.PartitionID,
+		arg.Version,
+		arg.Sequence,
+		arg.Code,
+		arg.Blocked,
+	)
+	return err
+}
+
 const accountInsert = `-- name: AccountInsert :exec
-INSERT INTO gl.accounts (partition_id, version, sequence, code, name, type)
-VALUES ($1, $2, $3, $4, $5, $6)
+INSERT INTO gl.accounts (partition_id, version, sequence, event_id, code, name, type, normal_side, parent, postable, control)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
 ON CONFLICT DO NOTHING
 `
 
@@ -19,9 +46,14 @@ type AccountInsertParams struct {
 	PartitionID int32
 	Version     int32
 	Sequence    int64
+	EventID     pgtype.UUID
 	Code        string
 	Name        string
 	Type        string
+	NormalSide  string
+	Parent      string
+	Postable    bool
+	Control     string
 }
 
 func (q *Queries) AccountInsert(ctx context.Context, db DBTX, arg *AccountInsertParams) error {
@@ -29,9 +61,14 @@ func (q *Queries) AccountInsert(ctx context.Context, db DBTX, arg *AccountInsert
 		arg.PartitionID,
 		arg.Version,
 		arg.Sequence,
+		arg.EventID,
 		arg.Code,
 		arg.Name,
 		arg.Type,
+		arg.NormalSide,
+		arg.Parent,
+		arg.Postable,
+		arg.Control,
 	)
 	return err
 }
@@ -61,4 +98,68 @@ func (q *Queries) AccountName(ctx context.Context, db DBTX, arg *AccountNamePara
 	var name string
 	err := row.Scan(&name)
 	return name, err
+}
+
+const chart = `-- name: Chart :many
+SELECT DISTINCT ON (a.code)
+    a.code, a.name, a.type, a.normal_side, a.parent, a.postable, a.control, a.event_id,
+    coalesce((
+        SELECT b.blocked
+        FROM gl.account_blocks AS b
+        WHERE b.partition_id = a.partition_id AND b.version = a.version AND b.code = a.code AND b.sequence <= $1
+        ORDER BY b.sequence DESC
+        LIMIT 1
+    ), false)::boolean AS blocked
+FROM gl.accounts AS a
+WHERE a.partition_id = $2 AND a.version = $3 AND a.sequence <= $1
+ORDER BY a.code, a.sequence DESC
+`
+
+type ChartParams struct {
+	Known       int64
+	PartitionID int32
+	Version     int32
+}
+
+type ChartRow struct {
+	Code       string
+	Name       string
+	Type       string
+	NormalSide string
+	Parent     string
+	Postable   bool
+	Control    string
+	EventID    pgtype.UUID
+	Blocked    bool
+}
+
+// All accounts as known at a sequence.
+func (q *Queries) Chart(ctx context.Context, db DBTX, arg *ChartParams) ([]ChartRow, error) {
+	rows, err := db.Query(ctx, chart, arg.Known, arg.PartitionID, arg.Version)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ChartRow
+	for rows.Next() {
+		var i ChartRow
+		if err := rows.Scan(
+			&i.Code,
+			&i.Name,
+			&i.Type,
+			&i.NormalSide,
+			&i.Parent,
+			&i.Postable,
+			&i.Control,
+			&i.EventID,
+			&i.Blocked,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }

@@ -23,6 +23,8 @@ WHERE l.partition_id = $2 AND l.version = $3
     AND l.sequence <= $8
     AND ($1::text = '' OR l.currency = $1::text)
     AND ($1::text <> '' OR l.functional_currency = $9::text)
+    AND l.dimensions @> $10::jsonb
+    AND NOT jsonb_exists_any(l.dimensions, $11::text[])
 `
 
 type AccountBalanceParams struct {
@@ -35,6 +37,8 @@ type AccountBalanceParams struct {
 	UptoLine           int32
 	Known              int64
 	FunctionalCurrency string
+	WithDimensions     []byte
+	WithoutDimensions  []string
 }
 
 // The balance before a page: that of the lines up to and including a position in the
@@ -50,6 +54,8 @@ func (q *Queries) AccountBalance(ctx context.Context, db DBTX, arg *AccountBalan
 		arg.UptoLine,
 		arg.Known,
 		arg.FunctionalCurrency,
+		arg.WithDimensions,
+		arg.WithoutDimensions,
 	)
 	var balance string
 	err := row.Scan(&balance)
@@ -76,8 +82,10 @@ WHERE l.partition_id = $2 AND l.version = $3
     AND l.sequence <= $1
     AND ($9::text = '' OR l.currency = $9::text)
     AND ($9::text <> '' OR l.functional_currency = $10::text)
+    AND l.dimensions @> $11::jsonb
+    AND NOT jsonb_exists_any(l.dimensions, $12::text[])
 ORDER BY l.effective_date, l.sequence, l.line_number
-LIMIT $11
+LIMIT $13
 `
 
 type AccountLinePageParams struct {
@@ -91,6 +99,8 @@ type AccountLinePageParams struct {
 	AsOf               pgtype.Date
 	Currency           string
 	FunctionalCurrency string
+	WithDimensions     []byte
+	WithoutDimensions  []string
 	MaxRows            int32
 }
 
@@ -129,6 +139,8 @@ func (q *Queries) AccountLinePage(ctx context.Context, db DBTX, arg *AccountLine
 		arg.AsOf,
 		arg.Currency,
 		arg.FunctionalCurrency,
+		arg.WithDimensions,
+		arg.WithoutDimensions,
 		arg.MaxRows,
 	)
 	if err != nil {
@@ -159,6 +171,211 @@ func (q *Queries) AccountLinePage(ctx context.Context, db DBTX, arg *AccountLine
 			&i.SourceModule,
 			&i.SourceEventID,
 			&i.ReversedBy,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const closingSequences = `-- name: ClosingSequences :many
+SELECT j.sequence
+FROM gl.journals AS j
+WHERE j.partition_id = $1 AND j.version = $2 AND j.sequence <= $3 AND j.effective_date >= $4
+    AND (j.journal_type = 'closing' OR j.reverses_journal_id <> '')
+    AND (j.journal_type = 'closing' OR EXISTS (
+        SELECT 1
+        FROM gl.journals AS o
+        WHERE o.partition_id = j.partition_id AND o.version = j.version AND o.journal_id = j.reverses_journal_id AND o.journal_type = 'closing'
+    ))
+`
+
+type ClosingSequencesParams struct {
+	PartitionID int32
+	Version     int32
+	Known       int64
+	FromDate    pgtype.Date
+}
+
+// The closing journals, and the reversals of such, from a day on.
+func (q *Queries) ClosingSequences(ctx context.Context, db DBTX, arg *ClosingSequencesParams) ([]int64, error) {
+	rows, err := db.Query(ctx, closingSequences,
+		arg.PartitionID,
+		arg.Version,
+		arg.Known,
+		arg.FromDate,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []int64
+	for rows.Next() {
+		var sequence int64
+		if err := rows.Scan(&sequence); err != nil {
+			return nil, err
+		}
+		items = append(items, sequence)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const dimensionBalances = `-- name: DimensionBalances :many
+SELECT
+    b.account, b.dimension_values::text AS dimension_values, b.debit::text AS debit, b.credit::text AS credit,
+    (sum(b.debit - b.credit) OVER (PARTITION BY b.account))::text AS account_balance
+FROM (
+    SELECT
+        l.account, v.dimension_values,
+        coalesce(sum(l.functional_amount) FILTER (WHERE l.side = 'debit'), 0) AS debit,
+        coalesce(sum(l.functional_amount) FILTER (WHERE l.side = 'credit'), 0) AS credit
+    FROM gl.journal_lines AS l
+    CROSS JOIN LATERAL (
+        SELECT coalesce(jsonb_agg(l.dimensions -> d.name ORDER BY d.place), '[]') AS dimension_values
+        FROM unnest($1::text[]) WITH ORDINALITY AS d (name, place)
+    ) AS v
+    WHERE l.partition_id = $2 AND l.version = $3
+        AND ($4::text = '' OR l.account = $4::text)
+        AND l.effective_date >= $5 AND l.effective_date <= $6
+        AND l.sequence <= $7
+        AND l.functional_currency = $8
+    GROUP BY l.account, v.dimension_values
+) AS b
+ORDER BY b.account, b.dimension_values::text COLLATE "C"
+`
+
+type DimensionBalancesParams struct {
+	Dimensions         []string
+	PartitionID        int32
+	Version            int32
+	Account            string
+	FromDate           pgtype.Date
+	AsOf               pgtype.Date
+	Known              int64
+	FunctionalCurrency string
+}
+
+type DimensionBalancesRow struct {
+	Account         string
+	DimensionValues string
+	Debit           string
+	Credit          string
+	AccountBalance  string
+}
+
+// Functional amounts per account and values of dimensions. An absent dimension is null in the
+// list of values.
+func (q *Queries) DimensionBalances(ctx context.Context, db DBTX, arg *DimensionBalancesParams) ([]DimensionBalancesRow, error) {
+	rows, err := db.Query(ctx, dimensionBalances,
+		arg.Dimensions,
+		arg.PartitionID,
+		arg.Version,
+		arg.Account,
+		arg.FromDate,
+		arg.AsOf,
+		arg.Known,
+		arg.FunctionalCurrency,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []DimensionBalancesRow
+	for rows.Next() {
+		var i DimensionBalancesRow
+		if err := rows.Scan(
+			&i.Account,
+			&i.DimensionValues,
+			&i.Debit,
+			&i.Credit,
+			&i.AccountBalance,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const filteredTrialBalance = `-- name: FilteredTrialBalance :many
+SELECT
+    l.account,
+    coalesce(sum(CASE WHEN l.side = 'debit' THEN 1 ELSE -1 END * CASE WHEN $1::text = '' THEN l.functional_amount ELSE l.amount END)
+        FILTER (WHERE l.effective_date < $2), 0)::text AS opening,
+    coalesce(sum(CASE WHEN $1::text = '' THEN l.functional_amount ELSE l.amount END)
+        FILTER (WHERE l.side = 'debit' AND l.effective_date >= $2), 0)::text AS debit,
+    coalesce(sum(CASE WHEN $1::text = '' THEN l.functional_amount ELSE l.amount END)
+        FILTER (WHERE l.side = 'credit' AND l.effective_date >= $2), 0)::text AS credit
+FROM gl.journal_lines AS l
+WHERE l.partition_id = $3 AND l.version = $4
+    AND l.effective_date <= $5
+    AND l.sequence <= $6
+    AND ($1::text = '' OR l.currency = $1::text)
+    AND ($1::text <> '' OR l.functional_currency = $7::text)
+    AND l.dimensions @> $8::jsonb
+    AND NOT jsonb_exists_any(l.dimensions, $9::text[])
+    AND (cardinality($10::bigint[]) = 0 OR l.sequence <> ALL ($10::bigint[]))
+GROUP BY l.account
+ORDER BY l.account
+`
+
+type FilteredTrialBalanceParams struct {
+	Currency           string
+	FromDate           pgtype.Date
+	PartitionID        int32
+	Version            int32
+	AsOf               pgtype.Date
+	Known              int64
+	FunctionalCurrency string
+	WithDimensions     []byte
+	WithoutDimensions  []string
+	Without            []int64
+}
+
+type FilteredTrialBalanceRow struct {
+	Account string
+	Opening string
+	Debit   string
+	Credit  string
+}
+
+// Amounts per account of the lines in a currency (in it) or, with ”, in all currencies
+// (functional), that have the dimensions and lack others.
+func (q *Queries) FilteredTrialBalance(ctx context.Context, db DBTX, arg *FilteredTrialBalanceParams) ([]FilteredTrialBalanceRow, error) {
+	rows, err := db.Query(ctx, filteredTrialBalance,
+		arg.Currency,
+		arg.FromDate,
+		arg.PartitionID,
+		arg.Version,
+		arg.AsOf,
+		arg.Known,
+		arg.FunctionalCurrency,
+		arg.WithDimensions,
+		arg.WithoutDimensions,
+		arg.Without,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []FilteredTrialBalanceRow
+	for rows.Next() {
+		var i FilteredTrialBalanceRow
+		if err := rows.Scan(
+			&i.Account,
+			&i.Opening,
+			&i.Debit,
+			&i.Credit,
 		); err != nil {
 			return nil, err
 		}
@@ -243,55 +460,165 @@ func (q *Queries) JournalLineInsert(ctx context.Context, db DBTX, arg *JournalLi
 	return err
 }
 
+const journalLinePage = `-- name: JournalLinePage :many
+SELECT
+    l.sequence, l.line_number, l.effective_date, j.recorded_at, j.event_id, j.journal_id, j.journal_number, j.journal_type, j.description AS journal_description,
+    j.fiscal_year, j.period, j.intent_id, j.correlation_id, j.source_module, j.source_event_id,
+    l.account, l.description, l.side, l.amount::text AS amount, l.currency, l.functional_amount::text AS functional_amount, l.functional_currency,
+    coalesce(trim_scale(l.rate)::text, '')::text AS rate, l.rate_date, l.tax_code, l.dimensions
+FROM gl.journal_lines AS l
+JOIN gl.journals AS j ON j.partition_id = l.partition_id AND j.version = l.version AND j.sequence = l.sequence
+WHERE l.partition_id = $1 AND l.version = $2
+    AND (l.sequence, l.line_number) > ($3::bigint, $4::integer)
+    AND l.sequence <= $5
+    AND l.effective_date >= $6 AND l.effective_date <= $7
+    AND ($8::text = '' OR l.account = $8::text)
+ORDER BY l.sequence, l.line_number
+LIMIT $9
+`
+
+type JournalLinePageParams struct {
+	PartitionID   int32
+	Version       int32
+	AfterSequence int64
+	AfterLine     int32
+	Upto          int64
+	FromDate      pgtype.Date
+	AsOf          pgtype.Date
+	Account       string
+	MaxRows       int32
+}
+
+type JournalLinePageRow struct {
+	Sequence           int64
+	LineNumber         int32
+	EffectiveDate      pgtype.Date
+	RecordedAt         time.Time
+	EventID            pgtype.UUID
+	JournalID          string
+	JournalNumber      string
+	JournalType        string
+	JournalDescription string
+	FiscalYear         string
+	Period             string
+	IntentID           pgtype.UUID
+	CorrelationID      string
+	SourceModule       string
+	SourceEventID      string
+	Account            string
+	Description        string
+	Side               string
+	Amount             string
+	Currency           string
+	FunctionalAmount   string
+	FunctionalCurrency string
+	Rate               string
+	RateDate           pgtype.Date
+	TaxCode            string
+	Dimensions         []byte
+}
+
+// Lines of journals by sequence and number.
+func (q *Queries) JournalLinePage(ctx context.Context, db DBTX, arg *JournalLinePageParams) ([]JournalLinePageRow, error) {
+	rows, err := db.Query(ctx, journalLinePage,
+		arg.PartitionID,
+		arg.Version,
+		arg.AfterSequence,
+		arg.AfterLine,
+		arg.Upto,
+		arg.FromDate,
+		arg.AsOf,
+		arg.Account,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []JournalLinePageRow
+	for rows.Next() {
+		var i JournalLinePageRow
+		if err := rows.Scan(
+			&i.Sequence,
+			&i.LineNumber,
+			&i.EffectiveDate,
+			&i.RecordedAt,
+			&i.EventID,
+			&i.JournalID,
+			&i.JournalNumber,
+			&i.JournalType,
+			&i.JournalDescription,
+			&i.FiscalYear,
+			&i.Period,
+			&i.IntentID,
+			&i.CorrelationID,
+			&i.SourceModule,
+			&i.SourceEventID,
+			&i.Account,
+			&i.Description,
+			&i.Side,
+			&i.Amount,
+			&i.Currency,
+			&i.FunctionalAmount,
+			&i.FunctionalCurrency,
+			&i.Rate,
+			&i.RateDate,
+			&i.TaxCode,
+			&i.Dimensions,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const trialBalance = `-- name: TrialBalance :many
 SELECT
-    t.account,
-    coalesce((
-        SELECT a.name
-        FROM gl.accounts AS a
-        WHERE a.partition_id = $1 AND a.version = $2 AND a.code = t.account AND a.sequence <= $3
-        ORDER BY a.sequence DESC
-        LIMIT 1
-    ), '')::text AS name,
-    t.debit::text AS debit,
-    t.credit::text AS credit
-FROM (
-    SELECT
-        l.account,
-        coalesce(sum(l.functional_amount) FILTER (WHERE l.side = 'debit'), 0) AS debit,
-        coalesce(sum(l.functional_amount) FILTER (WHERE l.side = 'credit'), 0) AS credit
-    FROM gl.journal_lines AS l
-    WHERE l.partition_id = $1 AND l.version = $2
-        AND l.effective_date <= $4
-        AND l.sequence <= $3
-        AND l.functional_currency = $5
-    GROUP BY l.account
-) AS t
-ORDER BY t.account
+    l.account,
+    coalesce(sum(CASE WHEN l.side = 'debit' THEN l.functional_amount ELSE -l.functional_amount END) FILTER (WHERE l.effective_date < $1), 0)::text AS opening,
+    coalesce(sum(l.functional_amount) FILTER (WHERE l.side = 'debit' AND l.effective_date >= $1), 0)::text AS debit,
+    coalesce(sum(l.functional_amount) FILTER (WHERE l.side = 'credit' AND l.effective_date >= $1), 0)::text AS credit
+FROM gl.journal_lines AS l
+WHERE l.partition_id = $2 AND l.version = $3
+    AND l.effective_date <= $4
+    AND l.sequence <= $5
+    AND l.functional_currency = $6
+    AND (cardinality($7::bigint[]) = 0 OR l.sequence <> ALL ($7::bigint[]))
+GROUP BY l.account
+ORDER BY l.account
 `
 
 type TrialBalanceParams struct {
+	FromDate           pgtype.Date
 	PartitionID        int32
 	Version            int32
-	Known              int64
 	AsOf               pgtype.Date
+	Known              int64
 	FunctionalCurrency string
+	Without            []int64
 }
 
 type TrialBalanceRow struct {
 	Account string
-	Name    string
+	Opening string
 	Debit   string
 	Credit  string
 }
 
+// Functional amounts per account. It reads the index journal_lines_account alone.
 func (q *Queries) TrialBalance(ctx context.Context, db DBTX, arg *TrialBalanceParams) ([]TrialBalanceRow, error) {
 	rows, err := db.Query(ctx, trialBalance,
+		arg.FromDate,
 		arg.PartitionID,
 		arg.Version,
-		arg.Known,
 		arg.AsOf,
+		arg.Known,
 		arg.FunctionalCurrency,
+		arg.Without,
 	)
 	if err != nil {
 		return nil, err
@@ -302,13 +629,73 @@ func (q *Queries) TrialBalance(ctx context.Context, db DBTX, arg *TrialBalancePa
 		var i TrialBalanceRow
 		if err := rows.Scan(
 			&i.Account,
-			&i.Name,
+			&i.Opening,
 			&i.Debit,
 			&i.Credit,
 		); err != nil {
 			return nil, err
 		}
 		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const unclosedYears = `-- name: UnclosedYears :many
+SELECT y.fiscal_year
+FROM (
+    SELECT c.fiscal_year, min(c.year_start) AS year_start, min(c.year_end) AS year_end
+    FROM gl.calendar_periods AS c
+    WHERE c.partition_id = $1 AND c.version = $2 AND c.sequence <= $3 AND c.year_end < $4
+    GROUP BY c.fiscal_year
+) AS y
+WHERE EXISTS (
+    SELECT 1
+    FROM gl.journal_lines AS l
+    WHERE l.partition_id = $1 AND l.version = $2
+        AND l.account = ANY ($5::text[])
+        AND l.effective_date BETWEEN y.year_start AND y.year_end
+        AND l.sequence <= $3
+        AND l.functional_currency = $6
+    GROUP BY l.account
+    HAVING sum(CASE WHEN l.side = 'debit' THEN l.functional_amount ELSE -l.functional_amount END) <> 0
+)
+ORDER BY y.year_start
+`
+
+type UnclosedYearsParams struct {
+	PartitionID        int32
+	Version            int32
+	Known              int64
+	AsOf               pgtype.Date
+	Accounts           []string
+	FunctionalCurrency string
+}
+
+// Fiscal years that ended before a day, in whose dates an account of income or expense has a
+// balance.
+func (q *Queries) UnclosedYears(ctx context.Context, db DBTX, arg *UnclosedYearsParams) ([]string, error) {
+	rows, err := db.Query(ctx, unclosedYears,
+		arg.PartitionID,
+		arg.Version,
+		arg.Known,
+		arg.AsOf,
+		arg.Accounts,
+		arg.FunctionalCurrency,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []string
+	for rows.Next() {
+		var fiscal_year string
+		if err := rows.Scan(&fiscal_year); err != nil {
+			return nil, err
+		}
+		items = append(items, fiscal_year)
 	}
 	if err := rows.Err(); err != nil {
 		return nil, err

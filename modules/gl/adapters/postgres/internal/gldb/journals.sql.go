@@ -15,11 +15,13 @@ import (
 const journalInsert = `-- name: JournalInsert :exec
 INSERT INTO gl.journals (
     partition_id, version, sequence, recorded_at, effective_date, event_id, source_event_id, journal_id, reverses_journal_id,
-    journal_number, journal_type, description, functional_currency, fiscal_year, period, source_module
+    journal_number, journal_type, description, functional_currency, fiscal_year, period, source_module,
+    intent_id, actor_id, approvers, correlation_id
 )
 SELECT
     $1::integer, $2::integer, j.sequence, j.recorded_at, j.effective_date, j.event_id, j.source_event_id, j.journal_id, j.reverses_journal_id,
-    j.journal_number, j.journal_type, j.description, j.functional_currency, j.fiscal_year, j.period, j.source_module
+    j.journal_number, j.journal_type, j.description, j.functional_currency, j.fiscal_year, j.period, j.source_module,
+    j.intent_id, j.actor_id, string_to_array(j.approvers, chr(10)), j.correlation_id
 FROM (
     -- set-returning functions in one list advance together
     SELECT
@@ -36,7 +38,11 @@ FROM (
         unnest($13::text[]) AS functional_currency,
         unnest($14::text[]) AS fiscal_year,
         unnest($15::text[]) AS period,
-        unnest($16::text[]) AS source_module
+        unnest($16::text[]) AS source_module,
+        unnest($17::uuid[]) AS intent_id,
+        unnest($18::text[]) AS actor_id,
+        unnest($19::text[]) AS approvers, -- one on each line, since arrays of arrays are rectangular
+        unnest($20::text[]) AS correlation_id
 ) AS j
 ON CONFLICT DO NOTHING
 `
@@ -58,6 +64,10 @@ type JournalInsertParams struct {
 	FiscalYears          []string
 	Periods              []string
 	SourceModules        []string
+	IntentIds            []pgtype.UUID
+	ActorIds             []string
+	Approvers            []string
+	CorrelationIds       []string
 }
 
 func (q *Queries) JournalInsert(ctx context.Context, db DBTX, arg *JournalInsertParams) error {
@@ -78,6 +88,10 @@ func (q *Queries) JournalInsert(ctx context.Context, db DBTX, arg *JournalInsert
 		arg.FiscalYears,
 		arg.Periods,
 		arg.SourceModules,
+		arg.IntentIds,
+		arg.ActorIds,
+		arg.Approvers,
+		arg.CorrelationIds,
 	)
 	return err
 }
@@ -105,4 +119,278 @@ func (q *Queries) JournalReversalInsert(ctx context.Context, db DBTX, arg *Journ
 		arg.ReversedBy,
 	)
 	return err
+}
+
+const journalSequence = `-- name: JournalSequence :one
+SELECT j.sequence
+FROM gl.journals AS j
+WHERE j.partition_id = $1 AND j.version = $2 AND j.sequence <= $3
+    AND (j.journal_number COLLATE "C" = $4::text OR j.journal_id = $4::text)
+ORDER BY j.sequence
+LIMIT 1
+`
+
+type JournalSequenceParams struct {
+	PartitionID int32
+	Version     int32
+	Known       int64
+	Name        string
+}
+
+// The journal with a number or an id.
+func (q *Queries) JournalSequence(ctx context.Context, db DBTX, arg *JournalSequenceParams) (int64, error) {
+	row := db.QueryRow(ctx, journalSequence,
+		arg.PartitionID,
+		arg.Version,
+		arg.Known,
+		arg.Name,
+	)
+	var sequence int64
+	err := row.Scan(&sequence)
+	return sequence, err
+}
+
+const journals = `-- name: Journals :many
+SELECT
+    j.sequence, j.recorded_at, j.effective_date, j.event_id, j.source_event_id, j.journal_id, j.reverses_journal_id, j.journal_number,
+    j.journal_type, j.description, j.functional_currency, j.fiscal_year, j.period, j.source_module, j.intent_id, j.actor_id, j.approvers, j.correlation_id,
+    t.debit::text AS total_debit, t.lines::integer AS lines,
+    coalesce((
+        SELECT o.journal_number
+        FROM gl.journals AS o
+        WHERE o.partition_id = j.partition_id AND o.version = j.version AND o.journal_id = j.reverses_journal_id AND o.sequence <= $1
+        LIMIT 1
+    ), '')::text AS reverses_number,
+    coalesce(r.reversed_by, '')::text AS reversed_by,
+    coalesce((
+        SELECT o.journal_number
+        FROM gl.journals AS o
+        WHERE o.partition_id = j.partition_id AND o.version = j.version AND o.journal_id = r.reversed_by AND o.sequence <= $1
+        LIMIT 1
+    ), '')::text AS reversed_by_number
+FROM gl.journals AS j
+CROSS JOIN LATERAL (
+    SELECT coalesce(sum(l.functional_amount) FILTER (WHERE l.side = 'debit'), 0) AS debit, count(*) AS lines
+    FROM gl.journal_lines AS l
+    WHERE l.partition_id = j.partition_id AND l.version = j.version AND l.sequence = j.sequence
+) AS t
+LEFT JOIN gl.journal_reversals AS r
+    ON r.partition_id = j.partition_id AND r.version = j.version AND r.journal_id = j.journal_id AND r.sequence <= $1
+WHERE j.partition_id = $2 AND j.version = $3
+    AND j.sequence > $4 AND j.sequence <= $1
+    AND j.effective_date <= $5
+    AND j.effective_date >= $6
+    AND ($7::text = '' OR j.journal_type = $7::text)
+    AND ($8::text = '' OR j.period = $8::text)
+    AND ($9::text = '' OR j.journal_number COLLATE "C" >= $9::text)
+    AND ($10::text = '' OR j.journal_number COLLATE "C" <= $10::text)
+ORDER BY j.sequence
+LIMIT $11
+`
+
+type JournalsParams struct {
+	Known       int64
+	PartitionID int32
+	Version     int32
+	After       int64
+	AsOf        pgtype.Date
+	FromDate    pgtype.Date
+	JournalType string
+	Period      string
+	NumberFrom  string
+	NumberTo    string
+	MaxRows     int32
+}
+
+type JournalsRow struct {
+	Sequence           int64
+	RecordedAt         time.Time
+	EffectiveDate      pgtype.Date
+	EventID            pgtype.UUID
+	SourceEventID      string
+	JournalID          string
+	ReversesJournalID  string
+	JournalNumber      string
+	JournalType        string
+	Description        string
+	FunctionalCurrency string
+	FiscalYear         string
+	Period             string
+	SourceModule       string
+	IntentID           pgtype.UUID
+	ActorID            string
+	Approvers          []string
+	CorrelationID      string
+	TotalDebit         string
+	Lines              int32
+	ReversesNumber     string
+	ReversedBy         string
+	ReversedByNumber   string
+}
+
+// Journals by sequence, with the totals of their lines.
+func (q *Queries) Journals(ctx context.Context, db DBTX, arg *JournalsParams) ([]JournalsRow, error) {
+	rows, err := db.Query(ctx, journals,
+		arg.Known,
+		arg.PartitionID,
+		arg.Version,
+		arg.After,
+		arg.AsOf,
+		arg.FromDate,
+		arg.JournalType,
+		arg.Period,
+		arg.NumberFrom,
+		arg.NumberTo,
+		arg.MaxRows,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []JournalsRow
+	for rows.Next() {
+		var i JournalsRow
+		if err := rows.Scan(
+			&i.Sequence,
+			&i.RecordedAt,
+			&i.EffectiveDate,
+			&i.EventID,
+			&i.SourceEventID,
+			&i.JournalID,
+			&i.ReversesJournalID,
+			&i.JournalNumber,
+			&i.JournalType,
+			&i.Description,
+			&i.FunctionalCurrency,
+			&i.FiscalYear,
+			&i.Period,
+			&i.SourceModule,
+			&i.IntentID,
+			&i.ActorID,
+			&i.Approvers,
+			&i.CorrelationID,
+			&i.TotalDebit,
+			&i.Lines,
+			&i.ReversesNumber,
+			&i.ReversedBy,
+			&i.ReversedByNumber,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const numberBreaks = `-- name: NumberBreaks :many
+SELECT b.before::bigint AS before, b.number::bigint AS after
+FROM (
+    SELECT n.number, lag(n.number, 1, 0::bigint) OVER (ORDER BY n.number) AS before
+    FROM (
+        SELECT substring(j.journal_number from '-([0-9]{1,18})$')::bigint AS number
+        FROM gl.journals AS j
+        WHERE j.partition_id = $1 AND j.version = $2 AND j.sequence <= $3
+            AND substring(j.journal_number from '^(.+)-[0-9]+$') = $4::text
+            AND j.journal_number ~ '-[0-9]{6,18}$'
+    ) AS n
+) AS b
+WHERE b.number - b.before <> 1
+ORDER BY b.number
+`
+
+type NumberBreaksParams struct {
+	PartitionID int32
+	Version     int32
+	Known       int64
+	Series      string
+}
+
+type NumberBreaksRow struct {
+	Before int64
+	After  int64
+}
+
+// The places of a series where a number does not follow the one before: after - before is 0
+// for a repeated number and more than 1 for a gap.
+func (q *Queries) NumberBreaks(ctx context.Context, db DBTX, arg *NumberBreaksParams) ([]NumberBreaksRow, error) {
+	rows, err := db.Query(ctx, numberBreaks,
+		arg.PartitionID,
+		arg.Version,
+		arg.Known,
+		arg.Series,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []NumberBreaksRow
+	for rows.Next() {
+		var i NumberBreaksRow
+		if err := rows.Scan(&i.Before, &i.After); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const numberSeries = `-- name: NumberSeries :many
+SELECT
+    s.series::text AS series, min(s.number)::bigint AS first_number, max(s.number)::bigint AS last_number,
+    count(*)::bigint AS numbers, count(DISTINCT s.number)::bigint AS different
+FROM (
+    SELECT substring(j.journal_number from '^(.+)-[0-9]+$') AS series, substring(j.journal_number from '-([0-9]{1,18})$')::bigint AS number
+    FROM gl.journals AS j
+    WHERE j.partition_id = $1 AND j.version = $2 AND j.sequence <= $3
+        AND j.journal_number ~ '^(AL|CL|FX|GJ|IC|OB|RV|SL)-.+-[0-9]{6,18}$'
+) AS s
+GROUP BY s.series
+ORDER BY s.series COLLATE "C"
+`
+
+type NumberSeriesParams struct {
+	PartitionID int32
+	Version     int32
+	Known       int64
+}
+
+type NumberSeriesRow struct {
+	Series      string
+	FirstNumber int64
+	LastNumber  int64
+	Numbers     int64
+	Different   int64
+}
+
+// The series of journal numbers. Numbers of raw journals that are of no series are left out.
+func (q *Queries) NumberSeries(ctx context.Context, db DBTX, arg *NumberSeriesParams) ([]NumberSeriesRow, error) {
+	rows, err := db.Query(ctx, numberSeries, arg.PartitionID, arg.Version, arg.Known)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []NumberSeriesRow
+	for rows.Next() {
+		var i NumberSeriesRow
+		if err := rows.Scan(
+			&i.Series,
+			&i.FirstNumber,
+			&i.LastNumber,
+			&i.Numbers,
+			&i.Different,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
