@@ -18,6 +18,7 @@ type ReadModelQuery struct {
 	Partition event.PartitionID
 	Entity    LegalEntity
 	Version   int               // of the projection that writes it: rows of other versions do not count
+	Versions  map[string]int    // of the further projections that it reads, by name
 	AsOf      event.Date        // effective axis, inclusive
 	Known     event.Sequence    // recorded axis, inclusive, already resolved
 	KnownAt   string            // the caller's known_at as asked, or "seq:<n>" of the head

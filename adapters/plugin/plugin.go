@@ -27,8 +27,8 @@ type Module struct {
 	Migrations fs.FS
 	// Projections has the handler of every declared projection, by its name.
 	Projections map[string]ports.ProjectionHandler
-	// ReadModels makes the source of every declared read model, by its name without the
-	// module's. The pool may read the module's schema and write no row.
+	// ReadModels makes the source of every declared read model, by the name that its
+	// declaration has. The pool may read the module's schema and write no row.
 	ReadModels func(pool *pgxpool.Pool) map[string]ports.ReadModelSource
 	// Command makes `backbone <module>`. An error with a method ExitCode() int ends the
 	// process with that code, any other with 1.

@@ -13,6 +13,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/concurrency"
@@ -307,9 +308,12 @@ type Column struct {
 
 // ReadModel is a declared report, served under /api/<module>/<name>.
 type ReadModel struct {
-	Name        string // "open-items", "accounts/{account}/ledger"
+	// Name is "open-items", "accounts/{account}/ledger". One that begins with a slash is a
+	// whole path, for a report that belongs under another module's: "/gl/subledger-control".
+	Name        string
 	Description string
-	Projection  string // the projection that writes it
+	Projection  string   // the projection that writes it
+	Reads       []string // further projections, of any module, whose rows it reads at the same sequence
 	Params      []Param
 	Columns     []Column
 	RowsName    string // "" is "rows"
@@ -320,6 +324,14 @@ type ReadModel struct {
 	// Example is a command line without `backbone <module> <command>`, for the command's
 	// help; "": none.
 	Example string
+}
+
+// ReadModelPath is the path of a module's read model with a name: "ap/open-items".
+func ReadModelPath(module, name string) string {
+	if path, isWhole := strings.CutPrefix(name, "/"); isWhole {
+		return path
+	}
+	return module + "/" + name
 }
 
 // Table returns the columns for a CSV file.

@@ -132,7 +132,7 @@ func (r *Registrar) Projection(p Projection) {
 
 // ReadModel declares a report over the rows of a projection.
 func (r *Registrar) ReadModel(m ReadModel) {
-	path := r.module + "/" + m.Name
+	path := ReadModelPath(r.module, m.Name)
 	if _, dup := r.catalog.readModels[path]; dup {
 		r.fail("read model %s is declared twice", path)
 	}
@@ -316,6 +316,11 @@ func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
 	for _, path := range slices.Sorted(maps.Keys(c.readModels)) {
 		if projection := c.readModels[path].Projection; !writers[projection] {
 			errs = append(errs, fmt.Errorf("read model %s names projection %q, which no module declares", path, projection))
+		}
+		for _, projection := range c.readModels[path].Reads {
+			if !writers[projection] {
+				errs = append(errs, fmt.Errorf("read model %s reads projection %q, which no module declares", path, projection))
+			}
 		}
 	}
 	return errs

@@ -146,14 +146,32 @@ func (r *Reports) queryOnce(ctx context.Context, model module.ReadModel, q Repor
 		return report, at, false, err
 	}
 	report, err = r.sources[q.Path].Query(ctx, ports.ReadModelQuery{
-		Partition: q.Entity.Partition, Entity: q.Entity, Version: at.Version, AsOf: at.AsOf, Known: at.Known, KnownAt: at.KnownAt, Params: q.Params,
+		Partition: q.Entity.Partition, Entity: q.Entity, Version: at.Version, Versions: at.versions(), AsOf: at.AsOf, Known: at.Known, KnownAt: at.KnownAt, Params: q.Params,
 		Cursor: at.Rest, Limit: q.Limit,
 	})
 	if err != nil || at.Known == 0 {
 		return report, at, true, err
 	}
-	reached, generation, err := r.progress.Position(ctx, model.Projection, at.Version, q.Entity.Partition)
-	return report, at, reached >= at.Known && generation == at.Generation, err
+	for _, of := range append([]pinnedRows{{model.Projection, at.Version, at.Generation}}, at.Reads...) {
+		reached, generation, err := r.progress.Position(ctx, of.Projection, of.Version, q.Entity.Partition)
+		if err != nil || reached < at.Known || generation != of.Generation {
+			return report, at, false, err
+		}
+	}
+	return report, at, true, nil
+}
+
+// activeReads returns the active versions of the further projections of a read model.
+func (r *Reports) activeReads(ctx context.Context, model module.ReadModel) ([]pinnedRows, error) {
+	var out []pinnedRows
+	for _, name := range model.Reads {
+		version, err := r.progress.Active(ctx, name)
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, pinnedRows{Projection: name, Version: version})
+	}
+	return out, nil
 }
 
 // resolvePin returns the report's position on both time axes, with the source's own cursor.
@@ -173,7 +191,7 @@ func (r *Reports) resolvePin(ctx context.Context, model module.ReadModel, q Repo
 		known, err := r.resolveKnownAt(ctx, model, version, q)
 		return reportPin{
 			Partition: q.Entity.Partition, Known: known.sequence, KnownAt: known.text, SnappedFrom: known.snappedFrom, AsOf: asOf,
-			Params: encodeParams(q.Params), Version: version, Generation: known.generation,
+			Params: encodeParams(q.Params), Version: version, Generation: known.generation, Reads: known.reads,
 		}, err
 	}
 	text, err := r.query.cursors.OpenText(q.Cursor, q.Entity.TenantID, []byte(q.Path))
@@ -183,6 +201,15 @@ func (r *Reports) resolvePin(ctx context.Context, model module.ReadModel, q Repo
 	if json.Unmarshal([]byte(text), &at) != nil || at.Params != encodeParams(q.Params) || at.Partition != q.Entity.Partition ||
 		(q.AsOf != "" && asOf != at.AsOf) || (q.KnownAt != "" && q.KnownAt != at.KnownAt) {
 		return reportPin{}, fault.New(fault.Invalid, "cursor.foreign", "this cursor belongs to another query; start that query again without a cursor").WithField("cursor")
+	}
+	for _, of := range at.Reads {
+		reached, generation, err := r.progress.Position(ctx, of.Projection, of.Version, q.Entity.Partition)
+		if err == nil && (reached < at.Known || generation != of.Generation) {
+			err = rebuildingFault()
+		}
+		if err != nil {
+			return at, err
+		}
 	}
 	if at.Version != 0 && at.Version != version {
 		// The report was started on an earlier version, which may have been dropped since.
@@ -206,6 +233,7 @@ type resolvedKnownAt struct {
 	text        string
 	snappedFrom event.Sequence // the sequence asked for, if it lies inside a batch; else 0
 	generation  uint64         // of the rows
+	reads       []pinnedRows
 }
 
 // resolveKnownAt resolves known_at and min_sequence to the ends of their batches and waits
@@ -256,9 +284,21 @@ func (r *Reports) resolveKnownAt(ctx context.Context, model module.ReadModel, ve
 			need = head.Sequence
 		}
 	}
+	reads, err := r.activeReads(ctx, model)
+	if err != nil {
+		return k, err
+	}
 	reached, generation, err := r.waitUntilReached(ctx, model.Projection, version, q.Entity.Partition, need)
 	if err != nil && (!bestEffort || fault.CodeOf(err) != module.CodeNotCaughtUp) {
 		return k, err
+	}
+	for i := range reads {
+		var other event.Sequence
+		other, reads[i].Generation, err = r.waitUntilReached(ctx, reads[i].Projection, reads[i].Version, q.Entity.Partition, need)
+		if err != nil && (!bestEffort || fault.CodeOf(err) != module.CodeNotCaughtUp) {
+			return k, err
+		}
+		reached = min(reached, other)
 	}
 	if k.text == "" {
 		floor := need
@@ -271,7 +311,7 @@ func (r *Reports) resolveKnownAt(ctx context.Context, model module.ReadModel, ve
 		}
 		k = resolvedKnownAt{sequence: whole, text: formatSequence(whole)}
 	}
-	k.generation = generation
+	k.generation, k.reads = generation, reads
 	return k, nil
 }
 
@@ -375,6 +415,26 @@ type reportPin struct {
 	Rest        string            `json:"r"`           // the source's own cursor
 	Version     int               `json:"v,omitempty"` // of the projection; 0: the cursor was made before projections had versions
 	Generation  uint64            `json:"g,omitempty"` // of the rows of that version
+	Reads       []pinnedRows      `json:"o,omitempty"` // of further projections
+}
+
+// pinnedRows are the rows of a further projection.
+type pinnedRows struct {
+	Projection string `json:"n"`
+	Version    int    `json:"v"`
+	Generation uint64 `json:"g"`
+}
+
+// versions are those of the further projections, by name; nil if there are none.
+func (p reportPin) versions() map[string]int {
+	var out map[string]int
+	for _, of := range p.Reads {
+		if out == nil {
+			out = map[string]int{}
+		}
+		out[of.Projection] = of.Version
+	}
+	return out
 }
 
 // completeHeader adds what every report's header has and a source need not write: the

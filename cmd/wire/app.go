@@ -292,7 +292,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 			continue
 		}
 		for name, source := range m.ReadModels(a.Store.Pool()) {
-			sources[m.Name()+"/"+name] = postgres.ReadModel(source)
+			sources[module.ReadModelPath(m.Name(), name)] = postgres.ReadModel(source)
 		}
 	}
 	if err := a.composeDisclosures(a.administration, cursors, clock, ids); err != nil {

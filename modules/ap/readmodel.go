@@ -61,6 +61,7 @@ func registerReadModels(r *module.Registrar) {
 			{Name: "event_id", Type: "string", Description: "event that posted the document"},
 		},
 	})
+	registerSubledgerControl(r)
 	r.Projection(module.Projection{Name: Vendors, Version: VendorsVersion, EventTypes: []string{
 		contract.EventVendorRegistered, contract.EventContactRecorded, contract.EventContactRemoved,
 	}})

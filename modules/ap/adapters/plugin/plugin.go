@@ -26,6 +26,8 @@ func New() plugin.Module {
 			return map[string]ports.ReadModelSource{
 				ap.ReadModelOpenItems: postgres.NewOpenItems(pool),
 				ap.ReadModelVendors:   postgres.NewVendors(pool),
+
+				ap.ReadModelSubledgerControl: postgres.NewSubledgerControl(pool, ap.LedgerProjection),
 			}
 		},
 		Command: cli.Command,
