@@ -159,7 +159,7 @@ func exampleOf(t *testing.T, c *cobra.Command) []string {
 
 // inOneLegalEntity are commands that ask no server before a legal entity is named, there or in the environment.
 var inOneLegalEntity = []string{
-	"ap import", "entity", "streams delete", "streams metadata", "streams show", "streams tombstone", "trace",
+	"ap import", "entity", "gl export", "streams delete", "streams metadata", "streams show", "streams tombstone", "trace",
 }
 
 // readsModel reports whether a command is made from the declaration of a read model.

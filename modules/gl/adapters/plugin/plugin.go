@@ -6,6 +6,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/modules/gl"
+	"github.com/erpbackbone/backbone/modules/gl/adapters/cli"
 	"github.com/erpbackbone/backbone/modules/gl/adapters/postgres"
 	"github.com/erpbackbone/backbone/ports"
 	glsql "github.com/erpbackbone/backbone/sql/gl"
@@ -32,6 +33,7 @@ func New() plugin.Module {
 				gl.ReadModelBalances:          postgres.NewBalances(pool),
 			}
 		},
-		Demo: plugin.Demo{Books: books},
+		Command: cli.Command,
+		Demo:    plugin.Demo{Books: books},
 	}
 }
