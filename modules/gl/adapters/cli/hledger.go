@@ -208,7 +208,7 @@ func (x *hledger) writePosting(out *bufio.Writer, l *line) {
 		fmt.Fprintf(out, "%s%s:%s", separator, tagName(name), encode(l.Dimensions[name]))
 		separator = ", "
 	}
-	out.WriteByte('\n')
+	fmt.Fprintln(out)
 }
 
 // writeDirectives declares what the transactions use, which check --strict demands.
@@ -226,7 +226,7 @@ func (x *hledger) writeDirectives(out io.Writer) error {
 		}
 		fmt.Fprintf(w, "commodity 1000.%s %s\n", strings.Repeat("0", int(c.MinorUnit)), code)
 	}
-	w.WriteByte('\n')
+	fmt.Fprintln(w)
 	letters := map[string]string{"asset": "A", "liability": "L", "equity": "E", "income": "R", "expense": "X"}
 	for _, code := range slices.Sorted(maps.Keys(x.accounts)) {
 		a := x.accounts[code]
@@ -234,7 +234,7 @@ func (x *hledger) writeDirectives(out io.Writer) error {
 		if letter := letters[a.Type]; letter != "" {
 			fmt.Fprintf(w, "  ; type:%s, name:%s", letter, encode(a.Name))
 		}
-		w.WriteByte('\n')
+		fmt.Fprintln(w)
 	}
 	return w.Flush()
 }
