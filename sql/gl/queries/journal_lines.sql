@@ -42,20 +42,39 @@ WHERE j.partition_id = @partition_id AND j.version = @version AND j.sequence <= 
     ));
 
 -- name: TrialBalance :many
--- Functional amounts per account. It reads the index journal_lines_account alone.
+-- Functional amounts per account: the sums of whole blocks of sequences, the lines of the last
+-- block, and less the lines of journals that are left out.
 SELECT
-    l.account,
-    coalesce(sum(CASE WHEN l.side = 'debit' THEN l.functional_amount ELSE -l.functional_amount END) FILTER (WHERE l.effective_date < @from_date), 0)::text AS opening,
-    coalesce(sum(l.functional_amount) FILTER (WHERE l.side = 'debit' AND l.effective_date >= @from_date), 0)::text AS debit,
-    coalesce(sum(l.functional_amount) FILTER (WHERE l.side = 'credit' AND l.effective_date >= @from_date), 0)::text AS credit
-FROM gl.journal_lines AS l
-WHERE l.partition_id = @partition_id AND l.version = @version
-    AND l.effective_date <= @as_of
-    AND l.sequence <= @known
-    AND l.functional_currency = @functional_currency
-    AND (cardinality(@without::bigint[]) = 0 OR l.sequence <> ALL (@without::bigint[]))
-GROUP BY l.account
-ORDER BY l.account;
+    t.account,
+    coalesce(sum(t.debit - t.credit) FILTER (WHERE t.effective_date < @from_date::date), 0)::text AS opening,
+    coalesce(sum(t.debit) FILTER (WHERE t.effective_date >= @from_date::date), 0)::text AS debit,
+    coalesce(sum(t.credit) FILTER (WHERE t.effective_date >= @from_date::date), 0)::text AS credit
+FROM (
+    SELECT b.account, b.effective_date, b.debit, b.credit
+    FROM gl.line_totals AS b
+    WHERE b.partition_id = @partition_id AND b.version = @version
+        AND b.effective_date <= @as_of AND b.block < @whole_blocks::bigint AND b.functional_currency = @functional_currency
+    UNION ALL
+    SELECT
+        l.account, l.effective_date,
+        CASE WHEN l.side = 'debit' THEN l.functional_amount ELSE 0 END,
+        CASE WHEN l.side = 'credit' THEN l.functional_amount ELSE 0 END
+    FROM gl.journal_lines AS l
+    WHERE l.partition_id = @partition_id AND l.version = @version
+        AND l.effective_date <= @as_of AND l.sequence >= @whole_blocks::bigint << 15 AND l.sequence <= @known
+        AND l.functional_currency = @functional_currency
+    UNION ALL
+    SELECT
+        l.account, l.effective_date,
+        CASE WHEN l.side = 'debit' THEN -l.functional_amount ELSE 0 END,
+        CASE WHEN l.side = 'credit' THEN -l.functional_amount ELSE 0 END
+    FROM gl.journal_lines AS l
+    WHERE l.partition_id = @partition_id AND l.version = @version
+        AND l.effective_date <= @as_of AND l.sequence = ANY (@without::bigint[])
+        AND l.functional_currency = @functional_currency
+) AS t
+GROUP BY t.account
+ORDER BY t.account;
 
 -- name: FilteredTrialBalance :many
 -- Amounts per account of the lines in a currency (in it) or, with '', in all currencies

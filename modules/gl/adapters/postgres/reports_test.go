@@ -3,8 +3,11 @@ package postgres_test
 import (
 	"encoding/json"
 	"fmt"
+	"math/rand/v2"
+	"strconv"
 	"testing"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -258,4 +261,51 @@ func TestPeriodsAndChartAndRates(t *testing.T) {
 	require.Len(t, rows, 2)
 	rows, _ = b.rows(t, postgres.NewRates, b.query("2026-01-31", 99, map[string]string{"latest": "true"}))
 	require.Equal(t, "1.2", rows[0]["rate"])
+}
+
+// TestTrialBalance_Blocks asks around the ends of the blocks of sequences whose sums are kept,
+// and removes lines, as a rebuild does.
+func TestTrialBalance_Blocks(t *testing.T) {
+	t.Parallel()
+	b := setup(t)
+	random := rand.New(rand.NewPCG(9, 10))
+	start := event.MustDate("2026-01-01")
+	var points []event.Sequence
+	for _, at := range []event.Sequence{32_700, 65_520, 131_060} {
+		b.sequence = at
+		for range 80 {
+			points = append(points, b.journal(start.AddDays(random.IntN(9)).String(), strconv.Itoa(1+random.IntN(999))).Sequence)
+		}
+	}
+	b.project(t)
+	b.project(t) // a rebuild passes the same events again, and inserts no line
+	compare := func(events []event.Recorded) {
+		t.Helper()
+		for _, known := range append(points, 32_767, 32_768, 65_535, 131_071, 131_072, 1<<40) {
+			asOf := start.AddDays(random.IntN(10))
+			rows, _ := b.rows(t, postgres.NewTrialBalance, b.query(asOf.String(), known, nil))
+			got := map[string]string{}
+			for _, row := range rows {
+				got[row["account"].(string)] = row["balance"].(string)
+			}
+			require.Equal(t, naive(t, events, asOf, known), got, "as of %s, known at %d", asOf, known)
+		}
+	}
+	compare(b.events)
+	left := b.events[:0:0]
+	for i, e := range b.events {
+		if e.Type == domain.EventJournalPosted && i%3 == 0 {
+			_, err := b.pool.Exec(t.Context(), "DELETE FROM gl.journal_lines WHERE partition_id = $1 AND sequence = $2", int32(partition), int64(e.Sequence))
+			require.NoError(t, err)
+			continue
+		}
+		left = append(left, e)
+	}
+	compare(left)
+	require.NoError(t, pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
+		return postgres.NewProjection().Reset(t.Context(), tx, ports.ProjectionBatch{Partition: partition})
+	}))
+	var sums int
+	require.NoError(t, b.pool.QueryRow(t.Context(), "SELECT count(*) FROM gl.line_totals").Scan(&sums))
+	require.Zero(t, sums)
 }

@@ -107,6 +107,9 @@ func (s *source) trialBalance(ctx context.Context, q ports.ReadModelQuery) (port
 	return report, err
 }
 
+// totalsBlock is the number of bits of a sequence inside a block of gl.line_totals.
+const totalsBlock = 15
+
 // accountSums sums the lines that the parameters select, per account.
 func (s *source) accountSums(ctx context.Context, q ports.ReadModelQuery, book, foreign money.Currency) (map[string]sums, error) {
 	from, err := fromDate(q)
@@ -123,7 +126,7 @@ func (s *source) accountSums(ctx context.Context, q ports.ReadModelQuery, book, 
 	}
 	common := gldb.TrialBalanceParams{
 		FromDate: date(from), PartitionID: int32(q.Partition), Version: int32(q.Version), AsOf: date(q.AsOf), Known: int64(q.Known),
-		FunctionalCurrency: book.Code, Without: without,
+		FunctionalCurrency: book.Code, Without: without, WholeBlocks: (int64(q.Known) + 1) >> totalsBlock,
 	}
 	var found []gldb.TrialBalanceRow
 	if foreign.Code == "" && filter.isEmpty() {

@@ -578,18 +578,36 @@ func (q *Queries) JournalLinePage(ctx context.Context, db DBTX, arg *JournalLine
 
 const trialBalance = `-- name: TrialBalance :many
 SELECT
-    l.account,
-    coalesce(sum(CASE WHEN l.side = 'debit' THEN l.functional_amount ELSE -l.functional_amount END) FILTER (WHERE l.effective_date < $1), 0)::text AS opening,
-    coalesce(sum(l.functional_amount) FILTER (WHERE l.side = 'debit' AND l.effective_date >= $1), 0)::text AS debit,
-    coalesce(sum(l.functional_amount) FILTER (WHERE l.side = 'credit' AND l.effective_date >= $1), 0)::text AS credit
-FROM gl.journal_lines AS l
-WHERE l.partition_id = $2 AND l.version = $3
-    AND l.effective_date <= $4
-    AND l.sequence <= $5
-    AND l.functional_currency = $6
-    AND (cardinality($7::bigint[]) = 0 OR l.sequence <> ALL ($7::bigint[]))
-GROUP BY l.account
-ORDER BY l.account
+    t.account,
+    coalesce(sum(t.debit - t.credit) FILTER (WHERE t.effective_date < $1::date), 0)::text AS opening,
+    coalesce(sum(t.debit) FILTER (WHERE t.effective_date >= $1::date), 0)::text AS debit,
+    coalesce(sum(t.credit) FILTER (WHERE t.effective_date >= $1::date), 0)::text AS credit
+FROM (
+    SELECT b.account, b.effective_date, b.debit, b.credit
+    FROM gl.line_totals AS b
+    WHERE b.partition_id = $2 AND b.version = $3
+        AND b.effective_date <= $4 AND b.block < $5::bigint AND b.functional_currency = $6
+    UNION ALL
+    SELECT
+        l.account, l.effective_date,
+        CASE WHEN l.side = 'debit' THEN l.functional_amount ELSE 0 END,
+        CASE WHEN l.side = 'credit' THEN l.functional_amount ELSE 0 END
+    FROM gl.journal_lines AS l
+    WHERE l.partition_id = $2 AND l.version = $3
+        AND l.effective_date <= $4 AND l.sequence >= $5::bigint << 15 AND l.sequence <= $7
+        AND l.functional_currency = $6
+    UNION ALL
+    SELECT
+        l.account, l.effective_date,
+        CASE WHEN l.side = 'debit' THEN -l.functional_amount ELSE 0 END,
+        CASE WHEN l.side = 'credit' THEN -l.functional_amount ELSE 0 END
+    FROM gl.journal_lines AS l
+    WHERE l.partition_id = $2 AND l.version = $3
+        AND l.effective_date <= $4 AND l.sequence = ANY ($8::bigint[])
+        AND l.functional_currency = $6
+) AS t
+GROUP BY t.account
+ORDER BY t.account
 `
 
 type TrialBalanceParams struct {
@@ -597,8 +615,9 @@ type TrialBalanceParams struct {
 	PartitionID        int32
 	Version            int32
 	AsOf               pgtype.Date
-	Known              int64
+	WholeBlocks        int64
 	FunctionalCurrency string
+	Known              int64
 	Without            []int64
 }
 
@@ -609,15 +628,17 @@ type TrialBalanceRow struct {
 	Credit  string
 }
 
-// Functional amounts per account. It reads the index journal_lines_account alone.
+// Functional amounts per account: the sums of whole blocks of sequences, the lines of the last
+// block, and less the lines of journals that are left out.
 func (q *Queries) TrialBalance(ctx context.Context, db DBTX, arg *TrialBalanceParams) ([]TrialBalanceRow, error) {
 	rows, err := db.Query(ctx, trialBalance,
 		arg.FromDate,
 		arg.PartitionID,
 		arg.Version,
 		arg.AsOf,
-		arg.Known,
+		arg.WholeBlocks,
 		arg.FunctionalCurrency,
+		arg.Known,
 		arg.Without,
 	)
 	if err != nil {
