@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/csv"
 	"encoding/json"
@@ -115,6 +116,7 @@ func (b *bookFixture) ReadModel(ctx context.Context, path string, query url.Valu
 	b.asked++
 	source := map[string]ports.ReadModelSource{
 		"gl/accounts": postgres.NewChart(b.pool), "gl/journal-lines": postgres.NewJournalLines(b.pool), "gl/trial-balance": postgres.NewTrialBalance(b.pool),
+		"gl/dimension-balances": postgres.NewDimensionBalances(b.pool),
 	}[path]
 	q := ports.ReadModelQuery{
 		Partition: 7, Entity: ports.LegalEntity{Code: "DEMF"}, AsOf: event.MustDate("2026-12-31"), Known: b.sequence, Params: map[string]string{}, Cursor: query.Get("cursor"), Limit: 50,
@@ -129,8 +131,10 @@ func (b *bookFixture) ReadModel(ctx context.Context, path string, query url.Valu
 		}
 		q.Known = event.Sequence(n)
 	}
-	if c := query.Get("currency"); c != "" {
-		q.Params["currency"] = c
+	for _, name := range []string{"currency", "dimensions", "account"} {
+		if value := query.Get(name); value != "" {
+			q.Params[name] = value
+		}
 	}
 	r, err := source.Query(ctx, q)
 	if err != nil {
@@ -184,6 +188,36 @@ func hledger(t *testing.T, args ...string) (string, error) {
 	return string(out), err
 }
 
+// compareDepartments compares what hledger adds up by the tag department with the balances by
+// dimension of an account.
+func (b *bookFixture) compareDepartments(t *testing.T, file, asOf string, known int) {
+	t.Helper()
+	table, err := hledger(t, "-f", file, "bal", "acct:6000", "--pivot", "department", "--flat", "--no-total", "--layout=bare", "-O", "csv")
+	require.NoError(t, err)
+	rows, err := csv.NewReader(strings.NewReader(table)).ReadAll()
+	require.NoError(t, err)
+	got := map[string]string{}
+	for _, row := range rows[1:] {
+		department, err := url.QueryUnescape(row[0])
+		require.NoError(t, err)
+		got[department] = row[2]
+	}
+	var report struct {
+		Rows []struct {
+			Dimensions map[string]string
+			Balance    string
+		}
+	}
+	require.NoError(t, b.ReadModel(t.Context(), "gl/dimension-balances", url.Values{
+		"as_of": {asOf}, "known_at": {"seq:" + strconv.Itoa(known)}, "account": {"6000"}, "dimensions": {"department"},
+	}, &report))
+	require.NotEmpty(t, report.Rows)
+	for _, r := range report.Rows {
+		department := strings.Replace(r.Dimensions["department"], "none", "", 1)
+		require.Equal(t, money.MustNumber(r.Balance).String(), money.MustNumber(cmp.Or(got[department], "0")).String(), "department %q: %v", department, got)
+	}
+}
+
 // TestExport_Hledger has another program add up the export: it passes the strict checks and
 // has the balances of the trial balance, on both axes.
 func TestExport_Hledger(t *testing.T) {
@@ -224,6 +258,9 @@ func TestExport_Hledger(t *testing.T) {
 				currencies = []string{"EUR", "USD", "JPY", "KWD"}
 			}
 			require.Equal(t, b.balances(t, c.asOf, c.known, currencies...), got, "%+v, functional %v", c, functional)
+			if functional {
+				b.compareDepartments(t, file, c.asOf, c.known)
+			}
 
 			// One cent more on one posting is found.
 			first := strings.Index(text.String(), "\n    1000  ")
