@@ -179,6 +179,12 @@ func TestBuild_Refuses(t *testing.T) {
 		"read model twice": {func(r *module.Registrar) {
 			r.ReadModel(module.ReadModel{Name: "open-orders", Projection: "shop.orders"})
 		}, "read model shop/open-orders is declared twice"},
+		"read model reads an unknown projection": {func(r *module.Registrar) {
+			r.ReadModel(module.ReadModel{Name: "x", Projection: "shop.orders", Reads: []string{"shop.y"}})
+		}, `read model shop/x reads projection "shop.y"`},
+		"whole path twice": {func(r *module.Registrar) {
+			r.ReadModel(module.ReadModel{Name: "/shop/open-orders", Projection: "shop.orders"})
+		}, "read model shop/open-orders is declared twice"},
 		"read model of no projection":  {func(r *module.Registrar) { r.ReadModel(module.ReadModel{Name: "x"}) }, `read model shop/x names projection ""`},
 		"read model of an unknown one": {func(r *module.Registrar) { r.ReadModel(module.ReadModel{Name: "x", Projection: "shop.x"}) }, `read model shop/x names projection "shop.x"`},
 	} {

@@ -139,3 +139,47 @@ func TestReport_GenerationChange(t *testing.T) {
 	_, err = ask(first.NextCursor)
 	require.Equal(t, "read.rebuilding", fault.CodeOf(err))
 }
+
+// fakeProjections is the progress of several projections.
+type fakeProjections map[string]*fakeVersions
+
+func (p fakeProjections) Active(ctx context.Context, projection string) (int, error) {
+	return p[projection].Active(ctx, projection)
+}
+
+func (p fakeProjections) Position(ctx context.Context, projection string, version int, of event.PartitionID) (event.Sequence, uint64, error) {
+	return p[projection].Position(ctx, projection, version, of)
+}
+
+// TestReport_TwoProjections reads a model that has rows of two projections: both at one
+// sequence, which both have reached.
+func TestReport_TwoProjections(t *testing.T) {
+	t.Parallel()
+	d := newReportFixture(t, 5, 10*time.Millisecond)
+	both := model
+	both.Reads = []string{"till.prices"}
+	prices := &fakeVersions{active: 4, reached: map[int]event.Sequence{4: 3}, generation: map[int]uint64{}}
+	progress := fakeProjections{model.Projection: {active: 1, reached: map[int]event.Sequence{1: 5}}, "till.prices": prices}
+	reports, err := query.NewReports(d.Service, map[string]module.ReadModel{"till/numbers": both}, map[string]ports.ReadModelSource{"till/numbers": d.source}, progress, 10*time.Millisecond)
+	require.NoError(t, err)
+	ask := func(change func(q *query.ReportQuery)) (ports.Report, error) {
+		q := d.request()
+		q.Limit = 2
+		change(&q)
+		return reports.Query(t.Context(), q)
+	}
+	first, err := ask(func(*query.ReportQuery) {})
+	require.NoError(t, err)
+	require.Equal(t, event.Sequence(3), d.source.last().Known, "the one that is behind decides")
+	require.Equal(t, map[string]int{"till.prices": 4}, d.source.last().Versions)
+	_, err = ask(func(q *query.ReportQuery) { q.KnownAt = "seq:4" })
+	require.Equal(t, "read.not_caught_up", code(t, err))
+
+	prices.active = 5 // pages go on with the version of the first
+	_, err = ask(func(q *query.ReportQuery) { q.Cursor = first.NextCursor })
+	require.NoError(t, err)
+	require.Equal(t, map[string]int{"till.prices": 4}, d.source.last().Versions)
+	prices.generation[4] = 1
+	_, err = ask(func(q *query.ReportQuery) { q.Cursor = first.NextCursor })
+	require.Equal(t, "read.rebuilding", fault.CodeOf(err))
+}
