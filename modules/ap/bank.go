@@ -79,12 +79,14 @@ func planRequestBankChange(ctx context.Context, in module.Input, s module.State,
 		return module.Plan{}, fault.WithField(err, "/currency")
 	}
 	r.IBAN, r.Account = domain.NormalAccount(r.IBAN), domain.NormalAccount(r.Account)
-	if r.IBAN != "" {
+	switch {
+	case r.IBAN == "" && (r.Account == "" || r.Bank == ""), r.IBAN != "" && (r.Account != "" || r.Bank != ""):
+		return module.Plan{}, fault.New(fault.Invalid, "ap.vendor.bank_invalid",
+			"an account is given by iban, or by account and bank; send one or the other as on the vendor's paper").WithField("/iban")
+	case r.IBAN != "":
 		if err := domain.CheckIBAN(r.IBAN); err != nil {
 			return module.Plan{}, err
 		}
-	} else if r.Account == "" {
-		return module.Plan{}, fault.New(fault.Invalid, "ap.vendor.bank_invalid", "the account number is blank; send the one of the vendor's paper").WithField("/account")
 	}
 	r.RequestID = vendor.NextRequestID()
 	return vendorPlan(in, r.VendorID, contract.EventBankRequested, r), nil

@@ -110,7 +110,10 @@ func TestBankChange_Refusals(t *testing.T) {
 		{"money.currency_unsupported", "/currency", object{"currency": "XAU"}},
 		{"ap.vendor.bank_invalid", "/iban", object{"iban": "DE89 3704 0044 0532 0130 01"}},
 		{"ap.vendor.bank_invalid", "/iban", object{"iban": "DE89 3704 0044 0532 0130"}},
-		{"ap.vendor.bank_invalid", "/account", object{"iban": nil, "account": " ", "bank": "021000021"}},
+		{"ap.vendor.bank_invalid", "/iban", object{"iban": nil, "account": " ", "bank": "021000021"}},
+		{"ap.vendor.bank_invalid", "/iban", object{"iban": nil}},
+		{"ap.vendor.bank_invalid", "/iban", object{"iban": nil, "account": "1"}},
+		{"ap.vendor.bank_invalid", "/iban", object{"account": "1", "bank": "B"}},
 	} {
 		f := b.refuse(c.code, "ap_clerk", "ap.request_bank_change", bankRequest("V1", c.more))
 		require.Equal(t, inPayload(c.field), f.Field)
@@ -119,7 +122,7 @@ func TestBankChange_Refusals(t *testing.T) {
 		require.NotContains(t, kept, "3704")
 		require.NotContains(t, kept, ibanHolder)
 	}
-	for _, bad := range []object{{"iban": nil}, {"account": "1", "bank": "B"}, {"iban": nil, "account": "1"}, {"holder": nil}, {"evidence_ref": nil}, {"bic": "cobadeff"}} {
+	for _, bad := range []object{{"holder": nil}, {"evidence_ref": nil}, {"bic": "cobadeff"}} {
 		f := b.refuse("intent.schema_invalid", "ap_clerk", "ap.request_bank_change", bankRequest("V1", bad))
 		require.Equal(t, "{}", b.stored(f.IntentID))
 	}

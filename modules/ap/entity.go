@@ -45,7 +45,9 @@ type vendorEntity struct {
 	Currency      string                  `json:"currency,omitempty"`
 	Terms         *contract.Terms         `json:"terms,omitempty"`
 	Contacts      map[string]contactState `json:"contacts,omitempty"`
-	Documents     map[string]int          `json:"documents,omitempty"` // status → how many
+	BankRequest   *accountState           `json:"bank_request,omitempty"`  // that waits for a decision
+	BankAccounts  map[string]accountState `json:"bank_accounts,omitempty"` // approved, by currency
+	Documents     map[string]int          `json:"documents,omitempty"`     // status → how many
 	// Posted sums the postings to the control account by currency; positive is owed to the
 	// vendor.
 	Posted map[string]string `json:"posted,omitempty"`
@@ -65,6 +67,39 @@ type contactState struct {
 
 func (c contactState) sealed() contactState {
 	return contactState{domain.SealedOnly(c.Name), domain.SealedOnly(c.Email), domain.SealedOnly(c.Phone), domain.SealedOnly(c.Function)}
+}
+
+// accountState is a bank account of a vendor; all but request and currency is sealed.
+type accountState struct {
+	RequestID string          `json:"request_id"`
+	Currency  string          `json:"currency"`
+	IBAN      json.RawMessage `json:"iban,omitempty"`
+	Account   json.RawMessage `json:"account,omitempty"`
+	Bank      json.RawMessage `json:"bank,omitempty"`
+	BIC       json.RawMessage `json:"bic,omitempty"`
+	Holder    json.RawMessage `json:"holder,omitempty"`
+}
+
+func (v *vendorEntity) applyBank(eventType string, data []byte) error {
+	var a accountState
+	if err := json.Unmarshal(data, &a); err != nil {
+		return err
+	}
+	if eventType == contract.EventBankRequested {
+		for _, member := range []*json.RawMessage{&a.IBAN, &a.Account, &a.Bank, &a.BIC, &a.Holder} {
+			*member = domain.SealedOnly(*member)
+		}
+		v.BankRequest = &a
+		return nil
+	}
+	if eventType == contract.EventBankChanged && v.BankRequest != nil {
+		if v.BankAccounts == nil {
+			v.BankAccounts = map[string]accountState{}
+		}
+		v.BankAccounts[a.Currency] = *v.BankRequest
+	}
+	v.BankRequest = nil
+	return nil
 }
 
 func (v *vendorEntity) apply(e event.Recorded, data []byte) error {
@@ -101,6 +136,8 @@ func (v *vendorEntity) apply(e event.Recorded, data []byte) error {
 		return nil
 	case contract.EventVendorChanged:
 		return v.applyChange(data)
+	case contract.EventBankRequested, contract.EventBankChanged, contract.EventBankRejected:
+		return v.applyBank(e.Type, data)
 	case contract.EventVendorBlocked, contract.EventVendorUnblocked:
 		var b contract.VendorBlock
 		err := json.Unmarshal(data, &b)

@@ -16,7 +16,7 @@ const (
 // Vendors is the projection of vendors and their contacts, and its read model.
 const (
 	Vendors          = "ap.vendors"
-	VendorsVersion   = 1
+	VendorsVersion   = 2
 	ReadModelVendors = "vendors"
 )
 
@@ -63,19 +63,22 @@ func registerReadModels(r *module.Registrar) {
 	})
 	registerSubledgerControl(r)
 	r.Projection(module.Projection{Name: Vendors, Version: VendorsVersion, EventTypes: []string{
-		contract.EventVendorRegistered, contract.EventContactRecorded, contract.EventContactRemoved,
+		contract.EventVendorRegistered, contract.EventVendorChanged, contract.EventVendorBlocked, contract.EventVendorUnblocked,
+		contract.EventContactRecorded, contract.EventContactRemoved,
+		contract.EventBankRequested, contract.EventBankChanged, contract.EventBankRejected,
 	}})
 	r.ReadModel(module.ReadModel{
 		Name: ReadModelVendors, Projection: Vendors,
-		Description: "Vendors and their contacts. Personal data is shown to those who may read its class: [MASKED] is not for the reader, [REDACTED] was erased.",
+		Description: "Vendors, their contacts and bank accounts. Personal data is shown to those who may read its class: [MASKED] is not for the reader, [REDACTED] was erased.",
 		Params:      []module.Param{{Name: "vendor", Type: module.ParamString, Description: "vendor id"}},
 		Columns: []module.Column{
 			{Name: "vendor_id", Type: "string", Description: "vendor"},
 			{Name: "name", Type: "object", Description: "a company's name, a text; of a natural person name, address and vat_id as far as they are known; null if not known"},
 			{Name: "country", Type: "string", Description: "ISO 3166-1 alpha-2"},
-			{Name: "status", Type: "string", Description: "active"},
+			{Name: "status", Type: "string", Description: "active, payment_blocked or blocked"},
 			{Name: "natural_person", Type: "bool", Description: "the vendor is a person, not a company"},
 			{Name: "contacts", Type: "object", Description: "contacts: contact_id, name, email, phone, function"},
+			{Name: "bank", Type: "object", Description: "bank accounts: state (none, pending, approved), accounts by currency, and the open request: request_id, currency, iban, account, bank, bic, holder"},
 			{Name: "event_id", Type: "string", Description: "event that registered the vendor"},
 		},
 	})

@@ -60,11 +60,11 @@ func (b *books) manyVendors(t *testing.T) (registered map[string]string) {
 }
 
 const vendorRows = `[
-	{"vendor_id":"SOLE-1","name":%[4]s,"country":"SE","status":"active","natural_person":true,"contacts":[{"contact_id":"C-1","name":"Olaf Petersen"}],"event_id":"%[1]s"},
-	{"vendor_id":"SOLE-2","name":null,"country":"SE","status":"active","natural_person":true,"contacts":[],"event_id":"%[2]s"},
+	{"vendor_id":"SOLE-1","name":%[4]s,"country":"SE","status":"active","natural_person":true,"contacts":[{"contact_id":"C-1","name":"Olaf Petersen"}],"bank":{"state":"none","accounts":[]},"event_id":"%[1]s"},
+	{"vendor_id":"SOLE-2","name":null,"country":"SE","status":"active","natural_person":true,"contacts":[],"bank":{"state":"none","accounts":[]},"event_id":"%[2]s"},
 	{"vendor_id":"V1","name":"Firm \"A\" & Co","country":"DE","status":"active","natural_person":false,"contacts":[
 		{"contact_id":"C-1","name":"Olaf Petersen","email":"olaf.petersen@supplier.example","phone":"+45 70 10 20 30"},
-		{"contact_id":"C-2","name":"Nora Nord","function":"sales"}],"event_id":"%[3]s"}]`
+		{"contact_id":"C-2","name":"Nora Nord","function":"sales"}],"bank":{"state":"none","accounts":[]},"event_id":"%[3]s"}]`
 
 const miraRow = `{"name":"Mira Sandvik","address":"Birkenweg 9, 22100 Lund","vat_id":"SE 123456-7897 01"}`
 
@@ -90,7 +90,7 @@ func TestVendors_Report(t *testing.T) {
 			first = e.Sequence
 		}
 	}
-	require.JSONEq(t, fmt.Sprintf(`[{"vendor_id":"V1","name":"Firm \"A\" & Co","country":"DE","status":"active","natural_person":false,"contacts":[{"contact_id":"C-2","name":"Nora Nord","function":"sales"}],"event_id":"%s"}]`, ids["V1"]),
+	require.JSONEq(t, fmt.Sprintf(`[{"vendor_id":"V1","name":"Firm \"A\" & Co","country":"DE","status":"active","natural_person":false,"contacts":[{"contact_id":"C-2","name":"Nora Nord","function":"sales"}],"bank":{"state":"none","accounts":[]},"event_id":"%s"}]`, ids["V1"]),
 		b.keys.open(t, []byte(b.vendors(p, "2025-12-31", first, nil))))
 	one := b.keys.open(t, []byte(b.vendors(p, "2025-12-31", b.head(), map[string]string{"vendor": "SOLE-1"})))
 	require.Contains(t, one, "Mira")
@@ -215,11 +215,11 @@ func TestErasure_KeepsAmounts(t *testing.T) {
 	subjects := []shredding.Subject{"vendor:SOLE-1", "contact:C-1"}
 	b.keys.erase(subjects...)
 	redacted := fmt.Sprintf(`[
-		{"vendor_id":"SOLE-1","name":"[REDACTED]","country":"SE","status":"active","natural_person":true,"contacts":[{"contact_id":"C-1","name":"[REDACTED]"}],"event_id":"%[1]s"},
-		{"vendor_id":"SOLE-2","name":null,"country":"SE","status":"active","natural_person":true,"contacts":[],"event_id":"%[2]s"},
+		{"vendor_id":"SOLE-1","name":"[REDACTED]","country":"SE","status":"active","natural_person":true,"contacts":[{"contact_id":"C-1","name":"[REDACTED]"}],"bank":{"state":"none","accounts":[]},"event_id":"%[1]s"},
+		{"vendor_id":"SOLE-2","name":null,"country":"SE","status":"active","natural_person":true,"contacts":[],"bank":{"state":"none","accounts":[]},"event_id":"%[2]s"},
 		{"vendor_id":"V1","name":"Firm \"A\" & Co","country":"DE","status":"active","natural_person":false,"contacts":[
 			{"contact_id":"C-1","name":"[REDACTED]","email":"[REDACTED]","phone":"[REDACTED]"},
-			{"contact_id":"C-2","name":"Nora Nord","function":"sales"}],"event_id":"%[3]s"}]`, ids["SOLE-1"], ids["SOLE-2"], ids["V1"])
+			{"contact_id":"C-2","name":"Nora Nord","function":"sales"}],"bank":{"state":"none","accounts":[]},"event_id":"%[3]s"}]`, ids["SOLE-1"], ids["SOLE-2"], ids["V1"])
 	require.JSONEq(t, redacted, b.keys.open(t, []byte(b.vendors(p, "2025-12-31", head, nil))), "the keys alone do it")
 	require.Equal(t, []int{1, 3}, []int{copies(t, p, subjects[0]), copies(t, p, subjects[1])})
 	_, err := p.Exec(t.Context(), "DELETE FROM ap.vendors; DELETE FROM ap.vendor_contacts")

@@ -100,7 +100,7 @@ func TestProjectionCommands(t *testing.T) {
 		return ready.Checks["projections"] == "degraded"
 	}, "the node reports the state of the database")
 	require.Equal(t, "degraded", ready.Status)
-	require.Contains(t, ready.Reasons["projections"], "ap.vendors v1 in 1 legal entities")
+	require.Contains(t, ready.Reasons["projections"], "ap.vendors v2 in 1 legal entities")
 	letters := ok("deadletters", "--status", "waiting")
 	require.Regexp(t, `(?m)^projection ap\.vendors +PRJB +2 +\S+ +waiting +store\.failed `, letters)
 	require.NotContains(t, letters, "POISON", "no value of the event")

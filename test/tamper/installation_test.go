@@ -238,13 +238,16 @@ func (i *installation) fillBooks(vendor string) {
 	i.takeSnapshot()
 }
 
-// registerFirm registers a vendor that has two contacts.
+// registerFirm registers a vendor that has two contacts, and a bank account that waits.
 func (i *installation) registerFirm() (vendor string) {
 	i.t.Helper()
 	vendor = i.execute("vendor_admin", "ap.register_vendor", object{"name": "Firm", "country": "DE", "vat_id": "DE136695976", "natural_person": false}).Events[0].Stream.ID
 	for _, id := range []string{"C-1", "C-2"} {
 		i.execute("ap_clerk", "ap.set_vendor_contact", object{"vendor_id": vendor, "contact_id": id, "name": "Olaf Petersen", "email": "olaf@supplier.example", "phone": "+45 70 10 20 30", "function": "bookkeeping"})
 	}
+	i.execute("ap_clerk", "ap.request_bank_change", object{
+		"vendor_id": vendor, "currency": "EUR", "iban": "DE89370400440532013000", "bic": "COBADEFFXXX", "holder": "Firm", "evidence_ref": "LETTER-1", "reason": "first account",
+	})
 	return vendor
 }
 

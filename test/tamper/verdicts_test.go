@@ -1,6 +1,8 @@
 package tamper
 
 import (
+	"fmt"
+
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/modules/ap"
 	"github.com/erpbackbone/backbone/modules/gl"
@@ -67,9 +69,13 @@ func readModel(name, projection, columns string, constants ...string) table {
 	for _, name := range constants {
 		all = append(all, isHarmless(name, oneValue))
 	}
+	version := 1
+	if projection == ap.Vendors {
+		version = ap.VendorsVersion
+	}
 	return table{
-		name: name, target: "version = 1", columns: all, deleted: c, invented: c,
-		edits:   map[string]string{"version": "version + 100", "kind": "'credit_memo'", "side": "CASE side WHEN 'debit' THEN 'credit' ELSE 'debit' END"},
+		name: name, target: fmt.Sprintf("version = %d", version), columns: all, deleted: c, invented: c,
+		edits:   map[string]string{"version": "version + 100", "kind": "'credit_memo'", "status": "'blocked'", "state": "'rejected'", "side": "CASE side WHEN 'debit' THEN 'credit' ELSE 'debit' END"},
 		invents: map[string]string{"version": "version"},
 	}
 }
@@ -530,8 +536,9 @@ var verdicts = []table{
 	readModel("ap.document_entries", ap.OpenItems, "sequence partition_id effective_date event_id document_id amount functional_amount functional_currency version", "action"),
 	readModel("ap.document_holds", ap.OpenItems, "sequence partition_id effective_date released document_id hold_id kind blocks version"),
 	readModel("ap.ledgers", ap.OpenItems, "sequence partition_id functional_currency version"),
-	readModel("ap.vendors", ap.Vendors, "sequence partition_id effective_date natural_person event_id vendor_id country subject name version", "status"),
+	readModel("ap.vendors", ap.Vendors, "sequence partition_id effective_date natural_person event_id vendor_id country status subject name version"),
 	readModel("ap.vendor_contacts", ap.Vendors, "sequence partition_id effective_date removed vendor_id contact_id subject name email phone job_function version"),
+	readModel("ap.vendor_accounts", ap.Vendors, "sequence partition_id effective_date vendor_id request_id currency state subject iban account bank bic holder version"),
 	readModel("gl.accounts", gl.ProjectionLedger, "sequence partition_id code name type version"),
 	readModel("gl.journal_lines", gl.ProjectionLedger, "sequence partition_id line_number effective_date rate_date side account amount currency functional_amount functional_currency rate description tax_code dimensions version"),
 	readModel("gl.journal_reversals", gl.ProjectionLedger, "sequence partition_id journal_id reversed_by version"),

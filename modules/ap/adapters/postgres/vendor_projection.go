@@ -17,8 +17,12 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// vendorActive is the status of a registered vendor.
-const vendorActive = "active"
+// States of a bank account's request in ap.vendor_accounts.
+const (
+	accountRequested = "requested"
+	accountApproved  = "approved"
+	accountRejected  = "rejected"
+)
 
 // VendorProjection writes ap.vendors. It is stateless and idempotent.
 type VendorProjection struct{ queries *apdb.Queries }
@@ -51,20 +55,22 @@ func (p *VendorProjection) Apply(ctx context.Context, tx ports.ProjectionTx, b p
 var (
 	vendorsTable  = ports.ProjectionTable{Schema: "ap", Name: "vendors", Key: []string{"vendor_id", "sequence"}}
 	contactsTable = ports.ProjectionTable{Schema: "ap", Name: "vendor_contacts", Key: []string{"vendor_id", "contact_id", "sequence"}}
+	accountsTable = ports.ProjectionTable{Schema: "ap", Name: "vendor_accounts", Key: []string{"vendor_id", "request_id", "sequence"}}
 )
 
 // Tables implements ports.ProjectionTables.
 func (p *VendorProjection) Tables() []ports.ProjectionTable {
-	return []ports.ProjectionTable{vendorsTable, contactsTable}
+	return []ports.ProjectionTable{vendorsTable, contactsTable, accountsTable}
 }
 
-// Targets implements ports.ProjectionTargets. A target is a vendor with its contacts, which
-// only events of its own stream write. The column subject names the person whose sealed
+// Targets implements ports.ProjectionTargets. A target is a vendor with its contacts and
+// bank accounts, which only events of its own stream write. The column subject names the person whose sealed
 // values the row holds.
 func (p *VendorProjection) Targets() []ports.ProjectionTarget {
 	const vendor, subject = "vendor_id", "subject"
 	return []ports.ProjectionTarget{{Streams: []string{contract.StreamVendor}, Tables: []ports.TargetTable{
 		{ProjectionTable: vendorsTable, Entity: vendor, Subject: subject}, {ProjectionTable: contactsTable, Entity: vendor, Subject: subject},
+		{ProjectionTable: accountsTable, Entity: vendor, Subject: subject},
 	}}}
 }
 
@@ -74,19 +80,31 @@ func (p *VendorProjection) Reset(ctx context.Context, tx ports.ProjectionTx, b p
 }
 
 func (p *VendorProjection) apply(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded) error {
-	switch e.Type {
-	case contract.EventVendorRegistered, contract.EventContactRecorded, contract.EventContactRemoved:
-	default:
+	write := p.writer(e.Type)
+	if write == nil {
 		return nil
 	}
 	data, err := e.Data()
 	if err != nil {
 		return err
 	}
-	if e.Type == contract.EventVendorRegistered {
-		return p.addVendor(ctx, db, version, e, data)
+	return write(ctx, db, version, e, data)
+}
+
+// writer finds the method that writes the row of an event; nil for other types.
+func (p *VendorProjection) writer(eventType string) func(context.Context, pgx.Tx, int32, *event.Recorded, []byte) error {
+	switch eventType {
+	case contract.EventVendorRegistered:
+		return p.addVendor
+	case contract.EventVendorChanged, contract.EventVendorBlocked, contract.EventVendorUnblocked:
+		return p.changeVendor
+	case contract.EventContactRecorded, contract.EventContactRemoved:
+		return p.addContact
+	case contract.EventBankRequested, contract.EventBankChanged, contract.EventBankRejected:
+		return p.addAccount
+	default:
+		return nil
 	}
-	return p.addContact(ctx, db, version, e, data)
 }
 
 func (p *VendorProjection) addVendor(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded, data []byte) error {
@@ -101,8 +119,9 @@ func (p *VendorProjection) addVendor(ctx context.Context, db pgx.Tx, version int
 		return err
 	}
 	row := &apdb.VendorInsertParams{
-		PartitionID: int32(e.Partition), Version: version, Sequence: int64(e.Sequence), EffectiveDate: date(e.EffectiveDate), NaturalPerson: v.NaturalPerson,
-		EventID: pgtype.UUID{Bytes: e.ID, Valid: true}, VendorID: v.VendorID, Country: v.Country, Status: vendorActive, Name: string(v.Name),
+		PartitionID: int32(e.Partition), Version: version, Sequence: int64(e.Sequence), EffectiveDate: date(e.EffectiveDate),
+		NaturalPerson: pgtype.Bool{Bool: v.NaturalPerson, Valid: true}, EventID: pgtype.UUID{Bytes: e.ID, Valid: true}, VendorID: v.VendorID,
+		Country: pgtype.Text{String: v.Country, Valid: true}, Status: pgtype.Text{String: contract.VendorActive, Valid: true}, Name: string(v.Name),
 	}
 	if v.NaturalPerson {
 		copies := copier{event: e}
@@ -110,6 +129,60 @@ func (p *VendorProjection) addVendor(ctx context.Context, db pgx.Tx, version int
 		row.Subject = copies.subject
 	}
 	return p.queries.VendorInsert(ctx, db, row)
+}
+
+// changeVendor writes the columns that an event gives. A natural person has its name in person.
+func (p *VendorProjection) changeVendor(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded, data []byte) error {
+	var v struct {
+		VendorID string          `json:"vendor_id"`
+		Country  string          `json:"country"`
+		Status   string          `json:"status"`
+		Name     json.RawMessage `json:"name"`
+		Person   json.RawMessage `json:"person"`
+	}
+	if err := json.Unmarshal(data, &v); err != nil {
+		return err
+	}
+	row := &apdb.VendorChangeInsertParams{
+		PartitionID: int32(e.Partition), Version: version, Sequence: int64(e.Sequence), EffectiveDate: date(e.EffectiveDate),
+		VendorID: v.VendorID, Country: v.Country, Status: v.Status, Name: string(v.Name),
+	}
+	if len(v.Person) > 0 {
+		copies := copier{event: e}
+		row.Name = copies.copyMember("person", v.Person)
+		row.Subject = copies.subject
+	}
+	return p.queries.VendorChangeInsert(ctx, db, row)
+}
+
+// addAccount writes the row of a request, or of the decision on one, which has no values.
+func (p *VendorProjection) addAccount(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded, data []byte) error {
+	var a struct {
+		VendorID  string          `json:"vendor_id"`
+		RequestID string          `json:"request_id"`
+		Currency  string          `json:"currency"`
+		IBAN      json.RawMessage `json:"iban"`
+		Account   json.RawMessage `json:"account"`
+		Bank      json.RawMessage `json:"bank"`
+		BIC       json.RawMessage `json:"bic"`
+		Holder    json.RawMessage `json:"holder"`
+	}
+	if err := json.Unmarshal(data, &a); err != nil {
+		return err
+	}
+	copies := copier{event: e}
+	row := &apdb.VendorAccountInsertParams{
+		PartitionID: int32(e.Partition), Version: version, Sequence: int64(e.Sequence), EffectiveDate: date(e.EffectiveDate),
+		VendorID: a.VendorID, RequestID: a.RequestID, Currency: a.Currency, State: accountStates[e.Type],
+		Iban: copies.copyMember("iban", a.IBAN), Account: copies.copyMember("account", a.Account), Bank: copies.copyMember("bank", a.Bank),
+		Bic: copies.copyMember("bic", a.BIC), Holder: copies.copyMember("holder", a.Holder),
+	}
+	row.Subject = copies.subject
+	return p.queries.VendorAccountInsert(ctx, db, row)
+}
+
+var accountStates = map[string]string{
+	contract.EventBankRequested: accountRequested, contract.EventBankChanged: accountApproved, contract.EventBankRejected: accountRejected,
 }
 
 func (p *VendorProjection) addContact(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded, data []byte) error {

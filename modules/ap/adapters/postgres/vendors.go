@@ -33,11 +33,12 @@ type vendorRow struct {
 	Status        string          `json:"status"`
 	NaturalPerson bool            `json:"natural_person"`
 	Contacts      json.RawMessage `json:"contacts"`
+	Bank          json.RawMessage `json:"bank"`
 	EventID       string          `json:"event_id"`
 }
 
-// Query implements ports.ReadModelSource. Rows are vendors by id with their contacts as of
-// the date, by id. Personal values are sealed; the caller of Query opens them for the
+// Query implements ports.ReadModelSource. Rows are vendors by id with their contacts and
+// bank accounts as of the date. Personal values are sealed; the caller of Query opens them for the
 // reader. Fault: cursor.invalid.
 func (v *Vendors) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report, error) {
 	params := &apdb.VendorsParams{
@@ -75,7 +76,7 @@ func (v *Vendors) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Repo
 		}
 		report.Rows[i] = vendorRow{
 			VendorID: r.VendorID, Name: json.RawMessage(r.Name), Country: r.Country, Status: r.Status, NaturalPerson: r.NaturalPerson,
-			Contacts: json.RawMessage(r.Contacts), EventID: event.ID(id.Bytes).String(),
+			Contacts: json.RawMessage(r.Contacts), Bank: json.RawMessage(r.Bank), EventID: event.ID(id.Bytes).String(),
 		}
 	}
 	return report, nil

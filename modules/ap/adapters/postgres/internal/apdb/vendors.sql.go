@@ -11,6 +11,91 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const vendorAccountInsert = `-- name: VendorAccountInsert :exec
+INSERT INTO ap.vendor_accounts (
+    partition_id, version, sequence, effective_date, vendor_id, request_id, currency, state, subject, iban, account, bank, bic, holder
+)
+VALUES (
+    $1, $2, $3, $4, $5, $6, $7, $8, $9,
+    nullif($10::text, '')::json, nullif($11::text, '')::json, nullif($12::text, '')::json, nullif($13::text, '')::json,
+    nullif($14::text, '')::json
+)
+ON CONFLICT DO NOTHING
+`
+
+type VendorAccountInsertParams struct {
+	PartitionID   int32
+	Version       int32
+	Sequence      int64
+	EffectiveDate pgtype.Date
+	VendorID      string
+	RequestID     string
+	Currency      string
+	State         string
+	Subject       string
+	Iban          string
+	Account       string
+	Bank          string
+	Bic           string
+	Holder        string
+}
+
+func (q *Queries) VendorAccountInsert(ctx context.Context, db DBTX, arg *VendorAccountInsertParams) error {
+	_, err := db.Exec(ctx, vendorAccountInsert,
+		arg.PartitionID,
+		arg.Version,
+		arg.Sequence,
+		arg.EffectiveDate,
+		arg.VendorID,
+		arg.RequestID,
+		arg.Currency,
+		arg.State,
+		arg.Subject,
+		arg.Iban,
+		arg.Account,
+		arg.Bank,
+		arg.Bic,
+		arg.Holder,
+	)
+	return err
+}
+
+const vendorChangeInsert = `-- name: VendorChangeInsert :exec
+INSERT INTO ap.vendors (partition_id, version, sequence, effective_date, vendor_id, country, status, subject, name)
+VALUES (
+    $1, $2, $3, $4, $5, nullif($6::text, ''), nullif($7::text, ''), $8,
+    nullif($9::text, '')::json
+)
+ON CONFLICT DO NOTHING
+`
+
+type VendorChangeInsertParams struct {
+	PartitionID   int32
+	Version       int32
+	Sequence      int64
+	EffectiveDate pgtype.Date
+	VendorID      string
+	Country       string
+	Status        string
+	Subject       string
+	Name          string
+}
+
+func (q *Queries) VendorChangeInsert(ctx context.Context, db DBTX, arg *VendorChangeInsertParams) error {
+	_, err := db.Exec(ctx, vendorChangeInsert,
+		arg.PartitionID,
+		arg.Version,
+		arg.Sequence,
+		arg.EffectiveDate,
+		arg.VendorID,
+		arg.Country,
+		arg.Status,
+		arg.Subject,
+		arg.Name,
+	)
+	return err
+}
+
 const vendorContactInsert = `-- name: VendorContactInsert :exec
 INSERT INTO ap.vendor_contacts (
     partition_id, version, sequence, effective_date, removed, vendor_id, contact_id, subject, name, email, phone, job_function
@@ -69,11 +154,11 @@ type VendorInsertParams struct {
 	Version       int32
 	Sequence      int64
 	EffectiveDate pgtype.Date
-	NaturalPerson bool
+	NaturalPerson pgtype.Bool
 	EventID       pgtype.UUID
 	VendorID      string
-	Country       string
-	Status        string
+	Country       pgtype.Text
+	Status        pgtype.Text
 	Subject       string
 	Name          string
 }
@@ -99,21 +184,28 @@ const vendors = `-- name: Vendors :many
 
 SELECT
     v.vendor_id,
-    v.country,
-    v.status,
-    v.natural_person,
+    v.country::text AS country,
+    v.status::text AS status,
+    v.natural_person::boolean AS natural_person,
     coalesce(v.name::text, 'null')::text AS name,
     v.event_id::text AS event_id,
-    c.contacts::text AS contacts
+    c.contacts::text AS contacts,
+    b.bank::text AS bank
 FROM (
-    SELECT DISTINCT ON (r.vendor_id)
-        r.vendor_id, r.country, r.status, r.natural_person, r.name, r.event_id
+    SELECT
+        r.vendor_id,
+        (array_agg(r.country ORDER BY r.sequence DESC) FILTER (WHERE r.country IS NOT NULL))[1] AS country,
+        (array_agg(r.status ORDER BY r.sequence DESC) FILTER (WHERE r.status IS NOT NULL))[1] AS status,
+        (array_agg(r.name ORDER BY r.sequence DESC) FILTER (WHERE r.name IS NOT NULL))[1] AS name,
+        bool_or(r.natural_person) AS natural_person,
+        (array_agg(r.event_id) FILTER (WHERE r.event_id IS NOT NULL))[1] AS event_id
     FROM ap.vendors AS r
     WHERE
         r.partition_id = $1 AND r.version = $2 AND r.sequence <= $3 AND r.effective_date <= $4
         AND ($5::text = '' OR r.vendor_id = $5)
         AND r.vendor_id > $6::text
-    ORDER BY r.vendor_id, r.sequence DESC
+    GROUP BY r.vendor_id
+    HAVING bool_or(r.event_id IS NOT NULL)
 ) AS v
 CROSS JOIN LATERAL (
     SELECT coalesce(
@@ -132,6 +224,39 @@ CROSS JOIN LATERAL (
         ORDER BY k.contact_id, k.sequence DESC
     ) AS n
 ) AS c
+CROSS JOIN LATERAL (
+    SELECT json_strip_nulls(json_build_object(
+        'state', CASE
+            WHEN bool_or(a.state = 'requested') THEN 'pending'
+            WHEN bool_or(a.state = 'approved') THEN 'approved'
+            ELSE 'none'
+        END,
+        'accounts', coalesce(json_agg(a.account ORDER BY a.currency) FILTER (WHERE a.state = 'approved' AND a.place = 1), '[]'::json),
+        'request', (json_agg(a.account ORDER BY a.sequence DESC) FILTER (WHERE a.state = 'requested')) -> 0
+    )) AS bank
+    FROM (
+        SELECT
+            q.currency, d.state, d.sequence,
+            row_number() OVER (PARTITION BY q.currency, d.state ORDER BY d.sequence DESC) AS place,
+            json_build_object(
+                'request_id', q.request_id, 'currency', q.currency, 'iban', q.iban, 'account', q.account, 'bank', q.bank,
+                'bic', q.bic, 'holder', q.holder
+            ) AS account
+        FROM ap.vendor_accounts AS q
+        CROSS JOIN LATERAL (
+            SELECT k.state, k.sequence
+            FROM ap.vendor_accounts AS k
+            WHERE
+                k.partition_id = q.partition_id AND k.version = q.version AND k.vendor_id = q.vendor_id AND k.request_id = q.request_id
+                AND k.sequence <= $3 AND k.effective_date <= $4
+            ORDER BY k.sequence DESC
+            LIMIT 1
+        ) AS d
+        WHERE
+            q.partition_id = $1 AND q.version = $2 AND q.vendor_id = v.vendor_id AND q.state = 'requested'
+            AND q.sequence <= $3 AND q.effective_date <= $4
+    ) AS a
+) AS b
 ORDER BY v.vendor_id
 LIMIT $7
 `
@@ -154,9 +279,11 @@ type VendorsRow struct {
 	Name          string
 	EventID       string
 	Contacts      string
+	Bank          string
 }
 
 // Personal values are returned as they are stored; the caller decides who may read them.
+// A request is what its newest row says. The account of a currency is the one approved last.
 func (q *Queries) Vendors(ctx context.Context, db DBTX, arg *VendorsParams) ([]VendorsRow, error) {
 	rows, err := db.Query(ctx, vendors,
 		arg.PartitionID,
@@ -182,6 +309,7 @@ func (q *Queries) Vendors(ctx context.Context, db DBTX, arg *VendorsParams) ([]V
 			&i.Name,
 			&i.EventID,
 			&i.Contacts,
+			&i.Bank,
 		); err != nil {
 			return nil, err
 		}
