@@ -82,7 +82,7 @@ func (c *checker) check(ctx context.Context, d *contract.Document, date event.Da
 	if err != nil {
 		return nil, err
 	}
-	tags, found, err := findPossibleDuplicates(ctx, c.state, c.kind, d, currency, c.settings.DuplicateWindowDays)
+	tags, found, err := findPossibleDuplicates(ctx, c.state, c.kind, d, c.vendor, currency, c.settings.DuplicateWindowDays)
 	if err != nil {
 		return nil, err
 	}

@@ -12,21 +12,25 @@ import (
 )
 
 // findPossibleDuplicates searches earlier documents by tag for documents that may be
-// the same one: a similar number, or the same total within windowDays. It returns the
+// the same one: a similar number, the same total within windowDays, or the same number and
+// total at another vendor with the VAT id. It returns the
 // tags of d and at most one finding, which names the first such document. A document with
 // the same number is no finding but a fault: d is refused.
 //
 // The search becomes an append condition. When two documents with the same tag race, the
 // append of the second fails, and its next planning finds the first. The business key
 // "number" refuses the same number on every path, raw appends included.
-func findPossibleDuplicates(ctx context.Context, s module.State, k contract.Kind, d *contract.Document, c money.Currency, windowDays int) (own []string, found []domain.Finding, err error) {
+func findPossibleDuplicates(ctx context.Context, s module.State, k contract.Kind, d *contract.Document, vendor *domain.Vendor, c money.Currency, windowDays int) (own []string, found []domain.Finding, err error) {
 	rules := map[string]string{}
 	var wanted []string
-	if own, err = matchTags(k, d); err != nil {
+	if own, err = matchTags(k, d, vendor); err != nil {
 		return nil, nil, err
 	}
 	if tag, ok := domain.NumberTag(k, d.VendorID, d.InvoiceNumber); ok {
 		rules[tag] = domain.RuleSameNumber
+	}
+	if tag, ok := domain.PartyTag(k, vendor.Master.VATID, d.InvoiceNumber, c, d.TotalAmount); ok {
+		rules[tag] = domain.RuleSameParty
 	}
 	wanted = append(wanted, own...)
 	for day := -windowDays; day <= windowDays; day++ {
@@ -57,7 +61,13 @@ func findPossibleDuplicates(ctx context.Context, s module.State, k contract.Kind
 		if earlier.State == domain.StateRejected || earlier.State == domain.StateVoided {
 			continue // a paper that is not booked is no duplicate
 		}
-		tags, err := matchTags(k, &earlier.Data) // of its latest body: a correction may have changed them
+		seller := vendor
+		if earlier.Data.VendorID != d.VendorID {
+			if seller, err = loadVendor(ctx, s, earlier.Data.VendorID); err != nil {
+				return nil, nil, err
+			}
+		}
+		tags, err := matchTags(k, &earlier.Data, seller) // of its latest body: a correction may have changed them
 		if err != nil {
 			return nil, nil, err
 		}
@@ -76,20 +86,23 @@ func findPossibleDuplicates(ctx context.Context, s module.State, k contract.Kind
 		slices.Sort(suspect.Rules)
 		found = append(found, domain.Finding{
 			Kind: contract.HoldDuplicateSuspect, Blocks: contract.BlocksApproval,
-			Reason: "an earlier document of this vendor looks like the same paper", Detail: suspect,
+			Reason: "an earlier document looks like the same paper", Detail: suspect,
 		})
 	}
 	return own, found, nil
 }
 
 // matchTags are the tags by which later documents find this one.
-func matchTags(k contract.Kind, d *contract.Document) ([]string, error) {
+func matchTags(k contract.Kind, d *contract.Document, vendor *domain.Vendor) ([]string, error) {
 	c, err := money.LookupCurrency(d.Currency, d.InvoiceDate.Time())
 	if err != nil {
 		return nil, err
 	}
 	var tags []string
 	if tag, ok := domain.NumberTag(k, d.VendorID, d.InvoiceNumber); ok {
+		tags = append(tags, tag)
+	}
+	if tag, ok := domain.PartyTag(k, vendor.Master.VATID, d.InvoiceNumber, c, d.TotalAmount); ok {
 		tags = append(tags, tag)
 	}
 	return append(tags, domain.TotalTag(k, d.VendorID, c, d.TotalAmount, d.InvoiceDate)), nil

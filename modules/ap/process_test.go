@@ -188,6 +188,8 @@ func TestEveryIntent_AnswersItsProcess(t *testing.T) {
 		applied := b.events(do("ap_clerk", intentType, p))[0].data["application_id"]
 		do("ap_clerk", strings.Replace(intentType, ".apply", ".unapply", 1), object{"invoice_id": invoice, "application_id": applied, "reason": "wrong one"})
 	}
+	do("gl_accountant", "gl.define_allocation", object{"allocation_id": "rent", "description": "Rent", "source": object{"account": "6200"},
+		"targets": []object{{"account": "6100", "percent": n("100")}}})
 	// These planners read reports, which the memory store has not: the ledger's tests on
 	// PostgreSQL execute them.
 	readers := []string{"gl.close_year", "gl.reopen_year", "gl.revalue", "gl.run_allocation"}

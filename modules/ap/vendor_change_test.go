@@ -110,3 +110,19 @@ func TestBlockVendor(t *testing.T) {
 	b.refuse("intent.schema_invalid", "vendor_admin", "ap.block_vendor", object{"vendor_id": "V1", "scope": "orders", "reason": "x"})
 	b.refuse("intent.forbidden", "ap_clerk", "ap.block_vendor", object{"vendor_id": "V1", "scope": "all", "reason": "x"})
 }
+
+// TestSubmit_SameParty submits a paper of a company that is registered twice.
+func TestSubmit_SameParty(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	b.vendor("V1", object{"vat_id": "DE123456", "vat_id_unverified": true})
+	b.vendor("V2", object{"vat_id": "DE-123456", "vat_id_unverified": true}) // the business key leaves hyphens in place
+	b.vendor("V3", object{"vat_id": "DE999999", "vat_id_unverified": true})
+	first := b.invoice(documentPayload("V1", "INV-7", "10", nil))
+	other := b.events(b.execute("ap_clerk", "ap.submit_invoice", documentPayload("V3", "INV-7", "10", nil)))
+	require.Equal(t, "ap.invoice.validated", other[1].Type, "of another company")
+	held := b.events(b.execute("ap_clerk", "ap.submit_invoice", documentPayload("V2", "inv 007", "10.00", nil)))[1]
+	require.Equal(t, "DUPLICATE_SUSPECT", held.data["kind"])
+	require.Equal(t, object{"document_id": first, "rules": []any{"party"}}, held.data["finding"])
+	b.invoice(documentPayload("V2", "INV-8", "11", nil))
+}

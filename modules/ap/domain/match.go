@@ -1,6 +1,8 @@
 package domain
 
 import (
+	"crypto/sha256"
+	"encoding/hex"
 	"strings"
 	"unicode"
 
@@ -14,6 +16,7 @@ import (
 const (
 	RuleSameNumber = "number" // same vendor, number equal by letters and digits without leading zeros
 	RuleSameTotal  = "total"  // same vendor, currency and total on the same day
+	RuleSameParty  = "party"  // VAT id, number, currency and total equal, of any vendor
 )
 
 // NumberTag is the tag that documents of a vendor share when their LooseNumber is the
@@ -28,6 +31,25 @@ func NumberTag(k contract.Kind, vendorID, number string) (tag string, ok bool) {
 // the same.
 func TotalTag(k contract.Kind, vendorID string, c money.Currency, total money.Number, day event.Date) string {
 	return "match:" + string(k) + ":total:" + vendorID + ":" + c.Code + ":" + total.Fixed(c.MinorUnit) + ":" + day.String()
+}
+
+// PartyTag is the tag that documents share when VAT id and number are equal by letters and
+// digits, and currency and total are the same: one company that is registered as two vendors.
+// It is a digest in letters, since ids and figures in a row may look like personal data. ok is
+// false without a VAT id, as for natural persons, and for a number without letters and digits.
+func PartyTag(k contract.Kind, vatID, number string, c money.Currency, total money.Number) (tag string, ok bool) {
+	party, loose := LooseNumber(vatID), LooseNumber(number)
+	if party == "" || loose == "" {
+		return "", false
+	}
+	sum := sha256.Sum256([]byte(strings.Join([]string{party, loose, c.Code, total.Fixed(c.MinorUnit)}, "|")))
+	letters := strings.Map(func(r rune) rune {
+		if r >= '0' && r <= '9' {
+			return r - '0' + 'g'
+		}
+		return r
+	}, hex.EncodeToString(sum[:16]))
+	return "match:" + string(k) + ":party:" + letters, true
 }
 
 // LooseNumber reduces a document number to letters and digits, in upper case,

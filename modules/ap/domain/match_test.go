@@ -5,6 +5,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/modules/ap/contract"
 	"github.com/erpbackbone/backbone/modules/ap/domain"
 )
 
@@ -44,4 +47,24 @@ func TestIdentity(t *testing.T) {
 	require.Equal(t, "reg:HRB1", domain.Identity(" . ", "HRB 1", "77"))
 	require.Equal(t, "party:77", domain.Identity("", "", "7 7"))
 	require.Empty(t, domain.Identity("", "", ""))
+}
+
+func TestPartyTag(t *testing.T) {
+	t.Parallel()
+	eur, err := money.LookupCurrency("EUR", event.MustDate("2025-03-15").Time())
+	require.NoError(t, err)
+	total := money.MustNumber("12.50")
+	tag, ok := domain.PartyTag(contract.Invoice, "DE-123.456", "INV-007", eur, total)
+	require.True(t, ok)
+	require.Regexp(t, "^match:invoice:party:[a-p]{32}$", tag)
+	same, _ := domain.PartyTag(contract.Invoice, "de 123456", "inv 7", eur, money.MustNumber("12.5"))
+	require.Equal(t, tag, same)
+	for _, other := range [][2]string{{"DE123457", "INV-007"}, {"DE123456", "INV-008"}} {
+		differs, _ := domain.PartyTag(contract.Invoice, other[0], other[1], eur, total)
+		require.NotEqual(t, tag, differs)
+	}
+	for _, none := range [][2]string{{"", "INV-007"}, {"DE123456", "--"}} {
+		_, ok := domain.PartyTag(contract.Invoice, none[0], none[1], eur, total)
+		require.False(t, ok)
+	}
 }
