@@ -14,3 +14,6 @@ func (s *Service) SetReports(r Reports) { s.states.reports = r }
 func (s *StateCache) Tagged(ctx context.Context, p event.PartitionID, tag string) ([]event.Recorded, error) {
 	return s.newView(ports.LegalEntity{Partition: p}, false).Tagged(ctx, tag)
 }
+
+// ContainsWords exports containsWords.
+var ContainsWords = containsWords

@@ -122,3 +122,13 @@ func TestStateOpen(t *testing.T) {
 		require.JSONEq(t, `{"member":"M-2","email":`+shredding.Masked+`,"fee":27}`, string(shown))
 	})
 }
+
+func TestContainsWords(t *testing.T) {
+	t.Parallel()
+	for s, want := range map[string]bool{
+		"ada": true, "to ada.": true, "of:ada": true, "x-ada-y": true, "1ada ada": true,
+		"": false, "adam": false, "Zada": false, "9ada": false, "ada1": false, "\u00e9ada": false, "ada\u00e9": false,
+	} {
+		require.Equal(t, want, pipeline.ContainsWords(s, "ada"), s)
+	}
+}

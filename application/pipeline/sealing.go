@@ -214,9 +214,13 @@ func checkReveals(value any, personal []string, audience string) error {
 		}
 	})
 	if leaks {
-		return fault.New(fault.Internal, "policy.personal_facts", "the module reveals personal data to %s; report this defect", audience)
+		return personalFactsFault(audience)
 	}
 	return nil
+}
+
+func personalFactsFault(audience string) error {
+	return fault.New(fault.Internal, "policy.personal_facts", "the module reveals personal data to %s; report this defect", audience)
 }
 
 // redactError replaces an error that contains personal texts. Texts that the planner opened go
