@@ -2,6 +2,7 @@ package ap_test
 
 import (
 	"encoding/csv"
+	"encoding/json"
 	"os"
 	"strings"
 	"sync"
@@ -94,8 +95,13 @@ func TestBankChange(t *testing.T) {
 			require.NotContains(t, string(e.Payload), secret)
 		}
 	}
-	_, entity := b.entityOf("vendor", "V1")
-	require.NotContains(t, entity, iban)
+	entity, state := b.entityOf("vendor", "V1")
+	require.NotContains(t, state, iban)
+	require.NotContains(t, entity, "bank_request")
+	require.JSONEq(t, `{
+		"EUR": {"request_id":"V1-B2","currency":"EUR","iban":"`+iban+`","bic":"COBADEFFXXX","holder":"`+ibanHolder+`"},
+		"USD": {"request_id":"V1-B4","currency":"USD","account":"0123-456","bank":"021000021","holder":"`+ibanHolder+`"}}`,
+		b.keys.open(t, encode(t, entity["bank_accounts"])), "sealed copies, for readers of the class")
 }
 
 func TestBankChange_Refusals(t *testing.T) {
@@ -221,4 +227,11 @@ func TestSegregationOfDuties_BankAccount(t *testing.T) {
 		})
 	}
 	require.GreaterOrEqual(t, tried, 12)
+}
+
+func encode(t *testing.T, v any) []byte {
+	t.Helper()
+	text, err := json.Marshal(v)
+	require.NoError(t, err)
+	return text
 }

@@ -61,7 +61,7 @@ func TestProjectionCommands(t *testing.T) {
 		return func() bool { status, at, head := in(entity); return status == "running" && at == head }
 	}
 
-	require.Regexp(t, `(?m)^ap\.vendors +1 +running +0 `, ok("projections", "list"))
+	require.Regexp(t, `(?m)^ap\.vendors +2 +running +0 `, ok("projections", "list"))
 	require.Contains(t, ok("projections", "show", "gl.ledger"), "gl.ledger, version 1: running")
 	require.Equal(t, 1, cli("auditor", "projections", "pause", projection).code, "an auditor looks only")
 	require.Zero(t, cli("auditor", "projections", "list").code)
