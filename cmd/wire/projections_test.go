@@ -102,6 +102,6 @@ func TestDeclaredTargets(t *testing.T) {
 		require.Equal(t, personal > 0, ports.HoldsSealedCopies(h))
 		all += personal
 	}
-	require.Equal(t, 2, all)
+	require.Equal(t, 3, all)
 	require.Len(t, targetsOf(builtInHandlers()), 3)
 }
