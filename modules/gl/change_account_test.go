@@ -2,9 +2,14 @@ package gl_test
 
 import (
 	"encoding/json"
+	"fmt"
+	"strings"
+	"sync"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/application/pipeline"
 )
 
 func TestChangeAccount(t *testing.T) {
@@ -76,4 +81,29 @@ func TestChangeAccount_SecondPerson(t *testing.T) {
 	waiting := b.pend(t, "gl_accountant", "gl.change_account", `{"code": "1000", "name": "Main bank", "reason": "New contract"}`)
 	require.Equal(t, []string{"gl_accountant", "controller", "cfo"}, waiting.Needs[0].Roles)
 	b.mustApprove(t, "gl_accountant:2", waiting)
+}
+
+// TestChangeAccount_Race: an account's type changes and its first line is posted at the same
+// time. A change never follows a line.
+func TestChangeAccount_Race(t *testing.T) {
+	t.Parallel()
+	b := newLedger(t)
+	b.caller("gl_accountant")
+	for i := range 10 {
+		code := fmt.Sprintf("65%02d", i)
+		b.execute(t, "gl_accountant", "gl.define_account", fmt.Sprintf(`{"code": %q, "name": "New", "type": "expense"}`, code))
+		var changed, posted pipeline.Outcome
+		var wg sync.WaitGroup
+		wg.Go(func() {
+			changed, _ = b.submit("gl_accountant", "gl.change_account", fmt.Sprintf(`{"code": %q, "type": "asset", "reason": "x"}`, code))
+		})
+		wg.Go(func() {
+			posted, _ = b.submit("gl_accountant", "gl.post_journal", strings.Replace(twoLines("1", "1", "USD", "2026-03-15"), "6000", code, 1))
+		})
+		wg.Wait()
+		if len(changed.Events) > 0 && len(posted.Events) > 0 {
+			require.Less(t, changed.Events[0].Sequence, posted.Events[0].Sequence)
+		}
+		require.NotEmpty(t, append(changed.Events, posted.Events...))
+	}
 }
