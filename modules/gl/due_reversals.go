@@ -25,8 +25,11 @@ func dueReversalIntents() []module.IntentType {
 }
 
 // maxJournalsPerRun bounds the journals that one intent posts by itself. A batch holds 100
-// events, and a reversal is two.
-const maxJournalsPerRun = 40
+// events, and a reversal is two. maxLinesPerRun bounds their lines, beyond the first journal.
+const (
+	maxJournalsPerRun = 40
+	maxLinesPerRun    = 10_000
+)
 
 // dueReversal is a journal that is to be reversed on its reversal date.
 type dueReversal struct {
@@ -112,10 +115,9 @@ func planRunDueReversals(ctx context.Context, in module.Input, s module.State, p
 	if err != nil {
 		return module.Plan{}, err
 	}
-	now := due[:min(len(due), maxJournalsPerRun)]
-	plan := module.Plan{Rules: []event.RuleEvaluation{runRule("gl.reversals.due", "Journals to reverse through "+p.Through.String(), len(now), len(due)-len(now))}}
-	journals := make([]contract.PlannedJournal, 0, len(now))
-	for i, d := range now {
+	plan, lines := module.Plan{}, 0
+	var journals []contract.PlannedJournal
+	for i, d := range due[:min(len(due), maxJournalsPerRun)] {
 		planned, err := contract.PlanReversal(ctx, ledger, contract.Reversal{
 			Module: contract.ModuleName, OriginalID: d.id, PostingDate: d.date, Reason: "Reversal date " + d.date.String(),
 			JournalID: in.DocumentID(i), Index: len(plan.Events),
@@ -123,8 +125,14 @@ func planRunDueReversals(ctx context.Context, in module.Input, s module.State, p
 		if err != nil {
 			return module.Plan{}, nameJournal(err, d.number)
 		}
+		if lines += len(planned.Journal.Lines); lines > maxLinesPerRun && i > 0 {
+			break
+		}
 		plan.Events = append(plan.Events, planned.Journal.Draft, planned.Reversed)
 		journals = append(journals, planned.Journal)
+	}
+	plan.Rules = []event.RuleEvaluation{
+		runRule("gl.reversals.due", "Journals to reverse through "+p.Through.String(), len(journals), len(due)-len(journals)),
 	}
 	plan.Facts, plan.Amount = runFacts(settings, journals)
 	return plan, nil

@@ -130,3 +130,15 @@ func TestRunDueReversals_Race(t *testing.T) {
 	}
 	require.Equal(t, 20, total)
 }
+
+func TestRunDueReversals_LongJournals(t *testing.T) {
+	t.Parallel()
+	b := newLedger(t)
+	lines := strings.Repeat(`{"account": "1000", "debit_credit": "credit", "amount": 1}, {"account": "1400", "debit_credit": "debit", "amount": 1},`, 1000)
+	long := fmt.Sprintf(`{"description": "Long", "posting_date": "2026-03-15", "reversal_date": "2026-03-31", "dimensions": {"department": "ENG"}, "lines": [%s]}`, strings.TrimSuffix(lines, ","))
+	for range 7 {
+		b.execute(t, "gl_accountant", "gl.post_journal", long)
+	}
+	require.Equal(t, []string{"posted 5", "left 2"}, left(t, b.execute(t, "module", "gl.run_due_reversals", `{"through": "2026-03-31"}`)))
+	require.Equal(t, []string{"posted 2", "left 0"}, left(t, b.execute(t, "module", "gl.run_due_reversals", `{"through": "2026-03-31"}`)))
+}
