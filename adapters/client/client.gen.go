@@ -271,6 +271,34 @@ type ApApproveInvoicePayload struct {
 	PostingDate string `json:"posting_date,omitempty,omitzero"`
 }
 
+// ApBalancesReport defines model for ApBalancesReport.
+type ApBalancesReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor      `json:"next_cursor,omitempty,omitzero"`
+	Rows       []ApBalancesRow `json:"rows"`
+}
+
+// ApBalancesRow defines model for ApBalancesRow.
+type ApBalancesRow struct {
+	// Currency document currency, ISO 4217
+	Currency string `json:"currency,omitempty,omitzero"`
+
+	// Open document currency
+	Open string `json:"open,omitempty,omitzero"`
+
+	// OpenFunctional carrying amount of open, functional currency
+	OpenFunctional string `json:"open_functional,omitempty,omitzero"`
+
+	// VendorID vendor
+	VendorID string `json:"vendor_id,omitempty,omitzero"`
+}
+
 // ApConfigurePayload defines model for ApConfigurePayload.
 type ApConfigurePayload struct {
 	Coding []struct {
@@ -4091,6 +4119,24 @@ type AllowWebhookHostParams struct {
 	Reason HostReason `form:"reason,omitempty" json:"reason,omitempty,omitzero"`
 }
 
+// ReadApBalancesParams defines parameters for ReadApBalances.
+type ReadApBalancesParams struct {
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+	Limit       Limit       `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
 // ReadApOpenItemsParams defines parameters for ReadApOpenItems.
 type ReadApOpenItemsParams struct {
 	// Vendor vendor id
@@ -5061,6 +5107,23 @@ func (c *Client) AllowWebhookHost(ctx context.Context, host NamedWebhookHost, pa
 	}
 	r.setQuery("reason", params.Reason)
 	var out WebhookHostList
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ReadApBalances is GET /api/ap/balances: What is open per vendor and currency. Amounts are payable positive: the sum of open_functional is the credit balance of the control account..
+func (c *Client) ReadApBalances(ctx context.Context, params ReadApBalancesParams, options ...Option) (ApBalancesReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/ap/balances"),
+		repeatable: true,
+	}
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out ApBalancesReport
 	err := c.do(ctx, r, &out, options)
 	return out, err
 }

@@ -128,7 +128,7 @@ type State interface {
 	// fault CodeNotCaughtUp (Timeout) if it does not in time. That no further event matches
 	// r.Items becomes an append condition. Personal values stay sealed. It is never answered
 	// from a cache, so prefer Stream for what is in a stream. Further faults: report.not_found,
-	// report.parameter_*, report.too_many_rows beyond MaxReportRows, read.rebuilding.
+	// CodeReportUnbound, report.parameter_*, report.too_many_rows beyond MaxReportRows, read.rebuilding.
 	Report(ctx context.Context, r ReportRead) (rows []any, err error)
 	// Waiting counts intents of the types that wait for approval with an effective
 	// date in the range, for closing periods.

@@ -12,6 +12,10 @@ import (
 // CodeNotCaughtUp is the code of a read whose read model has not reached the sequence in time.
 const CodeNotCaughtUp = "read.not_caught_up"
 
+// CodeReportUnbound is the code of a read model without a source, and of any read in a pipeline
+// without read models, such as the in-memory one of module tests.
+const CodeReportUnbound = "report.unbound"
+
 // MaxReportRows bounds the rows that State.Report returns.
 const MaxReportRows = 100_000
 

@@ -10,6 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -248,7 +249,7 @@ func (v *planView) Decide(ctx context.Context, projectors ...module.Projector) e
 func (v *planView) Report(ctx context.Context, r module.ReportRead) ([]any, error) {
 	switch {
 	case v.states.reports == nil:
-		return nil, fmt.Errorf("a planner reads read model %s, and this pipeline has no read models; give it pipeline.Config.Reports", r.Path)
+		return nil, fault.New(fault.Internal, module.CodeReportUnbound, "a planner reads read model %s, and this pipeline has no read models; give it pipeline.Config.Reports", r.Path)
 	case len(r.Items) == 0:
 		return nil, fmt.Errorf("a planner reads read model %s without items; name the events that its rows are computed from", r.Path)
 	}

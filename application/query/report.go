@@ -40,7 +40,7 @@ type Reports struct {
 func NewReports(q *Service, models map[string]module.ReadModel, sources map[string]ports.ReadModelSource, progress Progress, maxWait time.Duration) (*Reports, error) {
 	for path := range models {
 		if sources[path] == nil {
-			return nil, fault.New(fault.Internal, "report.unbound", "read model %s has no source; bind one in the composition root", path)
+			return nil, fault.New(fault.Internal, module.CodeReportUnbound, "read model %s has no source; bind one in the composition root", path)
 		}
 	}
 	return &Reports{query: q, models: models, sources: sources, progress: progress, maxWait: maxWait}, nil

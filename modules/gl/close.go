@@ -56,9 +56,9 @@ func (m *Module) planClosePeriod(ctx context.Context, in module.Input, s module.
 }
 
 // checkHardClose refuses a hard close while intents that post into the period wait for
-// approval, and one of the ledger while journals are to be reversed in the period. With the
-// setting OrderlyClose it also refuses one while an earlier period can still be posted to, and
-// that of the last period of a year that is not closed.
+// approval, that of the ledger while journals are to be reversed in the period, and while control
+// accounts differ from their subledger. With the setting OrderlyClose it also refuses one while an
+// earlier period can still be posted to, and that of the last period of a year that is not closed.
 func (m *Module) checkHardClose(ctx context.Context, s module.State, p periodContext) error {
 	types := m.PostingIntents[p.request.Module]
 	if p.request.Module == contract.ModuleName {
@@ -79,6 +79,9 @@ func (m *Module) checkHardClose(ctx context.Context, s module.State, p periodCon
 		if err := checkNoReversalDue(ctx, s, p.span); err != nil {
 			return err
 		}
+	}
+	if err := p.checkSubledger(ctx, s); err != nil {
+		return err
 	}
 	settings, err := contract.NewLedger(s).Settings(ctx)
 	if fault.CodeOf(err) == "gl.ledger.not_configured" {
