@@ -2,6 +2,7 @@ package gl_test
 
 import (
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 
@@ -230,6 +231,26 @@ func TestHardClose_LastPeriodOfYear(t *testing.T) {
 	f.Execute("controller", "gl.close_year", closeYear)
 	f.Execute("controller", "gl.close_period", last)
 	f.Refuse("gl.period.hard_closed", "controller", "gl.reopen_year", closeYear)
+}
+
+// TestCloseYear_ManyCombinations closes more balances than one journal has lines.
+func TestCloseYear_ManyCombinations(t *testing.T) {
+	t.Parallel()
+	f := newYearFixture(t)
+	const perJournal = 1999
+	for journal := range 2 {
+		lines := []string{fmt.Sprintf(`{"account": "1000", "debit_credit": "credit", "amount": %d}`, perJournal)}
+		for i := range perJournal {
+			lines = append(lines, fmt.Sprintf(`{"account": "6000", "debit_credit": "debit", "amount": 1, "dimensions": {"department": "ENG", "vendor": "V-%d-%d"}}`, journal, i))
+		}
+		f.Execute("gl_accountant", "gl.post_journal", `{"description": "Many", "posting_date": "2025-03-10", "lines": [`+strings.Join(lines, ",")+`]}`)
+	}
+	f.closePeriods()
+	require.Len(t, f.resultOf2025(t), 1000, "a page")
+	require.Len(t, f.Execute("controller", "gl.close_year", closeYear).Events, 5+1)
+	require.Empty(t, f.resultOf2025(t))
+	require.Len(t, f.Execute("controller", "gl.reopen_year", closeYear).Events, 2*5+1)
+	require.Len(t, f.resultOf2025(t), 1000)
 }
 
 // TestCloseYear_ConcurrentPostings closes a year while others approve late postings into it.
