@@ -453,7 +453,7 @@ func TestImport_DanglingLink(t *testing.T) {
 func TestFindFiles(t *testing.T) {
 	t.Parallel()
 	dir := t.TempDir()
-	for _, name := range []string{"b.xml", "a/z.XML", "a/deeper/k.Xml", "a-b.xml", "note.txt", "B.xml"} {
+	for _, name := range []string{"b.xml", "a/z.XML", "a/deeper/k.Xml", "a-b.xml", "note.txt", "B.xml", "x.PDF"} {
 		writeInvoice(t, dir, name)
 	}
 	require.NoError(t, os.Symlink(filepath.Join(dir, "b.xml"), filepath.Join(dir, "c.xml")))
@@ -465,7 +465,7 @@ func TestFindFiles(t *testing.T) {
 		files[i], err = filepath.Rel(dir, files[i])
 		require.NoError(t, err)
 	}
-	require.Equal(t, []string{"B.xml", "a/deeper/k.Xml", "a/z.XML", "a-b.xml", "b.xml", "c.xml", "d.xml", "note.txt"}, files)
+	require.Equal(t, []string{"B.xml", "a/deeper/k.Xml", "a/z.XML", "a-b.xml", "b.xml", "c.xml", "d.xml", "note.txt", "x.PDF"}, files)
 
 	files, err = cli.FindFiles([]string{filepath.Join(dir, "linked")})
 	require.NoError(t, err)

@@ -1,10 +1,11 @@
-// Package einvoice reads supplier documents in OASIS UBL 2.1 syntax that follow the
-// European standard EN 16931 and turns them into payloads of accounts payable
-// intents.
+// Package einvoice reads supplier documents that follow the European standard EN 16931, in
+// OASIS UBL 2.1 or UN/CEFACT CII syntax, also embedded in a PDF file, and turns them into
+// payloads of accounts payable intents.
 //
 // Read does all of it: it parses the XML into a tree of Elements, checks the tree against
-// the rules of the standard that protect the books, and maps it to a Document. A document
-// that breaks a rule with severity error is refused as a whole: no total is corrected.
+// the rules of the standard, and maps it to a Document. CII is converted to the tree of UBL
+// before. A document that breaks a rule with severity error is refused as a whole: no total
+// is corrected.
 //
 // Payloads have no notes, contacts or extensions, and no content of attachments, as these
 // may name persons. Name and address of a seller who may be a natural person are only in
@@ -12,7 +13,8 @@
 // compared but never read back.
 //
 // The business terms (BT-1, BT-2, ...) and rule names (BR-CO-15, ...) are those of
-// EN 16931-1:2017; element names are those of UBL 2.1.
+// EN 16931-1:2017; element names are those of UBL 2.1. Codes begin with "ubl." for both
+// syntaxes.
 package einvoice
 
 import (
