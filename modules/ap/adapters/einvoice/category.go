@@ -204,8 +204,9 @@ func (g registration) holds(root *Element) bool {
 }
 
 // checkTaxable compares the taxable amount of each breakdown with what the document has in
-// its category, and in its rate if the category is taxed. Like the published rules it
-// tolerates rounding in taxed categories: a difference below 1.00 is a warning.
+// its category, and in its rate if the category is taxed. Like the published rules for UBL it
+// tolerates rounding in taxed categories: a difference below 1.00 is a warning. Those for CII
+// tolerate none.
 func (c category) checkTaxable(r Rule, root *Element) []fault.Violation {
 	found := breakdowns.where(func(e *Element) bool { return e.text("cbc:ID") == c.code })(root)
 	if len(found) == 0 {
@@ -231,7 +232,7 @@ func (c category) checkTaxable(r Rule, root *Element) []fault.Violation {
 			continue
 		}
 		v := r.differing(currency, e.parent, "cbc:TaxableAmount", expected, got)
-		if c.taxed && used && got.Sub(expected).Abs().Cmp(one) < 0 {
+		if c.taxed && used && root.origin == nil && got.Sub(expected).Abs().Cmp(one) < 0 {
 			v.Severity = SeverityWarning
 		}
 		out = append(out, v)

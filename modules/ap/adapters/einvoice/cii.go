@@ -300,43 +300,53 @@ func (c ciiConverter) category(parent *Element, tag string, origin *Element) {
 }
 
 // totals adds the VAT totals and the totals of the document. The breakdown belongs to the
-// VAT total in the document currency. Without one, the VAT total is 0, as the standard makes
-// it optional.
+// VAT total in the document currency. If there is none, the VAT total is 0, as the standard
+// makes it optional.
 func (c ciiConverter) totals(root, from *Element) {
 	summations := from.all("ram:SpecifiedTradeSettlementHeaderMonetarySummation")
 	c.repeated(root, tagTotals, summations)
-	for _, sums := range summations[:min(1, len(summations))] {
-		var own *Element
-		for _, origin := range sums.all("ram:TaxTotalAmount") {
-			e := c.add(root, tagTaxTotal, origin)
-			amount := c.add(e, tagTaxAmount, origin)
-			if amount.Attribute("currencyID") == "" {
-				amount.attributes = []attribute{{"currencyID", c.currency}}
-			}
-			if own == nil && amount.Attribute("currencyID") == c.currency {
-				own = e
-			}
+	var own *Element
+	if len(summations) > 0 {
+		own = c.summation(root, summations[0])
+	}
+	taxes := from.all("ram:ApplicableTradeTax")
+	if own == nil && len(taxes) > 0 {
+		own = c.add(root, tagTaxTotal, from)
+	}
+	for _, origin := range taxes {
+		e := c.add(own, tagSubtotal, origin)
+		c.copy(e, "cbc:TaxableAmount", origin, "ram:BasisAmount")
+		c.copy(e, tagTaxAmount, origin, "ram:CalculatedAmount")
+		c.category(e, "cac:TaxCategory", origin)
+	}
+}
+
+// summation adds the totals of the document and returns the VAT total in its currency.
+func (c ciiConverter) summation(root, sums *Element) (own *Element) {
+	for _, origin := range sums.all("ram:TaxTotalAmount") {
+		e := c.add(root, tagTaxTotal, origin)
+		amount := c.add(e, tagTaxAmount, origin)
+		if amount.Attribute("currencyID") == "" {
+			amount.attributes = []attribute{{"currencyID", c.currency}}
 		}
-		if own == nil {
-			own = c.add(root, tagTaxTotal, sums)
-			zero := c.add(own, tagTaxAmount, sums)
-			zero.Text, zero.attributes = "0", []attribute{{"currencyID", c.currency}}
-		}
-		for _, origin := range from.all("ram:ApplicableTradeTax") {
-			e := c.add(own, tagSubtotal, origin)
-			c.copy(e, "cbc:TaxableAmount", origin, "ram:BasisAmount")
-			c.copy(e, tagTaxAmount, origin, "ram:CalculatedAmount")
-			c.category(e, "cac:TaxCategory", origin)
-		}
-		e := c.add(root, tagTotals, sums)
-		for _, t := range []struct{ ubl, cii string }{
-			{tagLineNet, "ram:LineTotalAmount"}, {tagAllowances, "ram:AllowanceTotalAmount"}, {tagCharges, "ram:ChargeTotalAmount"},
-			{tagExclusive, "ram:TaxBasisTotalAmount"}, {tagInclusive, "ram:GrandTotalAmount"}, {tagPrepaid, "ram:TotalPrepaidAmount"},
-			{tagRounding, "ram:RoundingAmount"}, {tagPayable, "ram:DuePayableAmount"},
-		} {
-			c.copy(e, t.ubl, sums, t.cii)
+		if own == nil && amount.Attribute("currencyID") == c.currency {
+			own = e
 		}
 	}
+	if own == nil {
+		own = c.add(root, tagTaxTotal, sums)
+		zero := c.add(own, tagTaxAmount, sums)
+		zero.Text, zero.attributes = "0", []attribute{{"currencyID", c.currency}}
+	}
+	e := c.add(root, tagTotals, sums)
+	for _, t := range []struct{ ubl, cii string }{
+		{tagLineNet, "ram:LineTotalAmount"}, {tagAllowances, "ram:AllowanceTotalAmount"}, {tagCharges, "ram:ChargeTotalAmount"},
+		{tagExclusive, "ram:TaxBasisTotalAmount"}, {tagInclusive, "ram:GrandTotalAmount"}, {tagPrepaid, "ram:TotalPrepaidAmount"},
+		{tagRounding, "ram:RoundingAmount"}, {tagPayable, "ram:DuePayableAmount"},
+	} {
+		c.copy(e, t.ubl, sums, t.cii)
+	}
+	return own
 }
 
 func (c ciiConverter) line(root, from *Element) {

@@ -65,6 +65,7 @@ func TestReadCII_Findings(t *testing.T) {
 	}{
 		"total":               {"GrandTotalAmount>2166.22<", "GrandTotalAmount>2166.23<", "BR-CO-15", settlement + "/ram:SpecifiedTradeSettlementHeaderMonetarySummation/ram:GrandTotalAmount"},
 		"VAT of a category":   {">295.64<", ">297.64<", "BR-CO-17", settlement + "/ram:ApplicableTradeTax[1]/ram:CalculatedAmount"},
+		"taxable amount":      {"BasisAmount>1556.00<", "BasisAmount>1556.01<", "BR-S-08", settlement + "/ram:ApplicableTradeTax[1]/ram:BasisAmount"},
 		"no country":          {"<ram:CountryID>DE</ram:CountryID>", "", "BR-09", "/CrossIndustryInvoice/rsm:SupplyChainTradeTransaction/ram:ApplicableHeaderTradeAgreement/ram:SellerTradeParty/ram:PostalTradeAddress"},
 		"unknown unit":        {`unitCode="C62">4`, `unitCode="PIECE">4`, "BR-CL-23", "/CrossIndustryInvoice/rsm:SupplyChainTradeTransaction/ram:IncludedSupplyChainTradeLineItem[1]/ram:SpecifiedLineTradeDelivery/ram:BilledQuantity"},
 		"price of a line":     {">389.00<", ">388.00<", "PEPPOL-EN16931-R120", "/CrossIndustryInvoice/rsm:SupplyChainTradeTransaction/ram:IncludedSupplyChainTradeLineItem[1]/ram:SpecifiedLineTradeSettlement/ram:SpecifiedTradeSettlementLineMonetarySummation/ram:LineTotalAmount"},
