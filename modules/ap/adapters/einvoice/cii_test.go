@@ -93,6 +93,18 @@ func TestReadCII_Findings(t *testing.T) {
 	}
 }
 
+// The payment reference of CII needs no payment means.
+func TestReadCII_ReferenceWithoutMeans(t *testing.T) {
+	t.Parallel()
+	text := ciiSample(t, "01-invoice-two-rates.xml")
+	before, rest, _ := strings.Cut(text, "<ram:SpecifiedTradeSettlementPaymentMeans>")
+	_, after, _ := strings.Cut(rest, "</ram:SpecifiedTradeSettlementPaymentMeans>")
+	d, err := readText(before + after)
+	require.NoError(t, err, violations(err))
+	require.Equal(t, "NBA-2026-1047", d.PaymentReference)
+	require.Equal(t, einvoice.PayeeBankNone, d.PaymentAccounts.Compare(nil))
+}
+
 // A document without VAT total has the VAT total 0, so its sums still have to agree.
 func TestReadCII_WithoutVATTotal(t *testing.T) {
 	t.Parallel()

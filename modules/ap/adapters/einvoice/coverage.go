@@ -28,7 +28,7 @@ var notChecked = []Coverage{
 	{"UBL-SR-46", NotChecked, "There is at most one text on the payment means. The text is not read."},
 	{"UBL-DT-08 to UBL-DT-28", NotChecked, "An attribute outside the standard is not used (a warning). Such attributes are not read."},
 	{"UBL-CR-001 to UBL-CR-682", NotChecked, "An element outside the standard is not used (a warning, for two of them an error). Such elements are not read."},
-	{"CII-SR-001 to CII-SR-481, CII-DT-001 to CII-DT-098", NotChecked, "Elements and attributes of CII outside the standard are not used. They are not read; an element that decides amounts or identity is refused when repeated."},
+	{"CII-SR-001 to CII-SR-494, CII-DT-001 to CII-DT-104", NotChecked, "Elements and attributes of CII outside the standard are not used. They are not read. Repeated elements that decide amounts or identity are refused as `ubl.value_invalid`."},
 }
 
 // Coverages lists every rule of the standard with its treatment: those that are checked in

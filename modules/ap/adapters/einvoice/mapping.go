@@ -176,7 +176,12 @@ func readDueDate(root *Element, c *checker) *event.Date {
 }
 
 func readPayment(root *Element, c *checker, d *Document) {
-	for _, e := range root.all("cac:PaymentMeans", "cbc:PaymentID") {
+	references := root.all("cac:PaymentMeans", "cbc:PaymentID")
+	if len(references) == 0 && root.origin != nil {
+		// In CII the reference needs no payment means.
+		references = root.origin.all("rsm:SupplyChainTradeTransaction", "ram:ApplicableHeaderTradeSettlement", "ram:PaymentReference")
+	}
+	for _, e := range references {
 		if ref := c.text(e, "BT-83", maxPaymentReference); ref != "" && d.PaymentReference == "" {
 			d.PaymentReference = ref
 		}
