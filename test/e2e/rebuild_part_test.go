@@ -64,9 +64,10 @@ func TestDrillRebuildOfOneLegalEntity(t *testing.T) {
 		require.NoError(t, err)
 		require.Positive(t, tag.RowsAffected())
 	}
+	itemsVersion, ledgerVersion := versions(items).Active, versions(ledger).Active
 	ofOtherEntities := func(table string) (text string) {
 		t.Helper()
-		require.NoError(t, super.QueryRow(t.Context(), fmt.Sprintf("SELECT coalesce(md5(string_agg(t::text, ',' ORDER BY t::text)), '') FROM %s t WHERE partition_id <> $1 AND version = 1", table), partition).Scan(&text))
+		require.NoError(t, super.QueryRow(t.Context(), fmt.Sprintf("SELECT coalesce(md5(string_agg(t::text, ',' ORDER BY t::text)), '') FROM %s t WHERE partition_id <> $1 AND version = %d", table, ledgerVersion), partition).Scan(&text))
 		return text
 	}
 
@@ -134,26 +135,27 @@ func TestDrillRebuildOfOneLegalEntity(t *testing.T) {
 	require.Equal(t, 1, cli("auditor", "projections", "rebuild", items, "--legal-entity", loadEntity).code, "an auditor looks only")
 	require.Contains(t, cli("admin", "projections", "switch", items, "--legal-entity", loadEntity).stderr, "projection.not_building")
 	report := ok("projections", "rebuild", items, "--legal-entity", loadEntity, "--compare")
-	require.Contains(t, report, "version 1 (left, shown) and version 2 (right): 0 rows differ")
+	require.Contains(t, report, fmt.Sprintf("version %d (left, shown) and version %d (right): 0 rows differ", itemsVersion, itemsVersion+1))
 	require.Contains(t, report, "backbone projections switch ap.open-items --legal-entity "+loadEntity)
 	require.NotContains(t, report, other)
 	require.Contains(t, ok("projections", "list"), "running (building for "+loadEntity+")")
-	require.Contains(t, ok("projections", "cancel", items, "--legal-entity", loadEntity), "Version 2 is being removed.")
+	require.Contains(t, ok("projections", "cancel", items, "--legal-entity", loadEntity), fmt.Sprintf("Version %d is being removed.", itemsVersion+1))
 
 	// Wrong rows are found, and replaced while readers read them.
-	damage("UPDATE ap.documents SET invoice_number = invoice_number || '!' WHERE partition_id = $1 AND version = 1")
-	damage("UPDATE gl.accounts SET name = name || '!' WHERE partition_id = $1 AND version = 1 AND code = '2000'")
+	damage(fmt.Sprintf("UPDATE ap.documents SET invoice_number = invoice_number || '!' WHERE partition_id = $1 AND version = %d", itemsVersion))
+	damageAccount := fmt.Sprintf("UPDATE gl.accounts SET name = name || '!' WHERE partition_id = $1 AND version = %d AND code = '2000'", ledgerVersion)
+	damage(damageAccount)
 	for _, projection := range []string{items, ledger} {
 		r := cli("admin", "projections", "rebuild", projection, "--legal-entity", loadEntity, "--compare", "--switch")
 		require.Contains(t, r.stderr, "projection.versions_differ")
 		l.await(t, 20)
 		switched := ok("projections", "switch", projection, "--legal-entity", loadEntity)
-		require.Contains(t, switched, "readers are shown version 1\n")
+		require.Contains(t, switched, fmt.Sprintf("readers are shown version %d\n", map[string]int{items: itemsVersion, ledger: ledgerVersion}[projection]))
 		require.Regexp(t, loadEntity+`: version \d keeps what was shown there before; go back to it with .backbone projections rollback `+projection+` --legal-entity `+loadEntity, switched)
 	}
-	wrong := "SELECT count(*) FROM ap.documents WHERE partition_id = $1 AND version = 1 AND invoice_number LIKE '%!'"
+	wrong := fmt.Sprintf("SELECT count(*) FROM ap.documents WHERE partition_id = $1 AND version = %d AND invoice_number LIKE '%%!'", itemsVersion)
 	require.Zero(t, count(wrong, partition))
-	wrong = "SELECT count(*) FROM gl.accounts WHERE partition_id = $1 AND version = 1 AND name LIKE '%!'"
+	wrong = fmt.Sprintf("SELECT count(*) FROM gl.accounts WHERE partition_id = $1 AND version = %d AND name LIKE '%%!'", ledgerVersion)
 	require.Zero(t, count(wrong, partition))
 	for range 3 { // backwards and forwards under load
 		ok("projections", "rollback", ledger, "--legal-entity", loadEntity)
@@ -189,7 +191,7 @@ func TestDrillRebuildOfOneLegalEntity(t *testing.T) {
 	require.Regexp(t, `(?m)^\d+ +`+loadEntity+` +\d+ +\d+ +\d{4}-\d\d-\d\d \d\d:\d\dZ +usable$`, table)
 	taken := versions(ledger).Snapshots[0]
 	require.True(t, taken.Complete)
-	damage("UPDATE gl.accounts SET name = name || '!' WHERE partition_id = $1 AND version = 1 AND code = '2000'")
+	damage(damageAccount)
 	post()
 	report = cli("admin", "projections", "rebuild", ledger, "--from-snapshot", "latest", "--compare").stdout
 	require.Regexp(t, `(?m)^`+loadEntity+` +gl\.accounts +\{"code":"2000","sequence":\d+\} +both +name$`, report)
@@ -197,9 +199,9 @@ func TestDrillRebuildOfOneLegalEntity(t *testing.T) {
 	built := versions(ledger)
 	require.Equal(t, taken.Version, built.Building.FromSnapshot)
 	ok("projections", "switch", ledger)
-	require.Equal(t, []int{built.Building.Version, 1}, []int{versions(ledger).Active, versions(ledger).Retained})
+	require.Equal(t, []int{built.Building.Version, ledgerVersion}, []int{versions(ledger).Active, versions(ledger).Retained})
 	requireBooksAgree(t, d, loadEntity)
-	require.Contains(t, ok("projections", "rollback", ledger), "readers are shown version 1")
+	require.Contains(t, ok("projections", "rollback", ledger), fmt.Sprintf("readers are shown version %d", ledgerVersion))
 	ok("projections", "rollback", ledger)
 	require.Contains(t, ok("projections", "rebuild", ledger, "--legal-entity", loadEntity, "--from-snapshot", fmt.Sprint(taken.Version), "--compare", "--switch"), ": 0 rows differ")
 

@@ -20,7 +20,9 @@ type rowRebuildFixture struct {
 
 // targets are the stream types whose entities have rows, by projection.
 var targets = map[string][]string{
-	"gl.ledger": {"gl.journal", "gl.account", "gl.ledger"}, "ap.open-items": {"ap.invoice", "ap.credit_memo", "gl.ledger"}, "ap.vendors": {"ap.vendor"},
+	"gl.ledger":     {"gl.journal", "gl.account", "gl.ledger", "gl.calendar", "gl.period", "gl.exchange_rate"},
+	"ap.open-items": {"ap.invoice", "ap.credit_memo", "gl.ledger"},
+	"ap.vendors":    {"ap.vendor"},
 }
 
 func (r *rowRebuildFixture) projections(t *testing.T, persona string, args ...string) result {

@@ -58,6 +58,8 @@ func TestRebuild(t *testing.T) {
 	for amount := 1; amount <= 5; amount++ {
 		post(amount)
 	}
+	declared := map[string]int{ledger: versions(ledger).Active, items: versions(items).Active}
+	of := declared[ledger]
 
 	// A report pinned on both axes is the same at all times.
 	auditor := d.as(t, "auditor")
@@ -113,42 +115,43 @@ func TestRebuild(t *testing.T) {
 	require.Contains(t, cli("admin", "projections", "rebuild", ledger).stderr, "projection.rebuilding")
 	for _, projection := range []string{ledger, items} {
 		testkit.Eventually(t, endTime, func() bool { b := versions(projection).Building; return b != nil && b.CaughtUp })
-		require.Contains(t, ok("projections", "compare", projection), "version 1 (left, shown) and version 2 (right): 0 rows differ")
+		v := declared[projection]
+		require.Contains(t, ok("projections", "compare", projection), fmt.Sprintf("version %d (left, shown) and version %d (right): 0 rows differ", v, v+1))
 		require.Contains(t, ok("projections", "list"), "running (building)")
-		require.Contains(t, ok("projections", "switch", projection), "readers are shown version 2\nVersion 1 is kept")
+		require.Contains(t, ok("projections", "switch", projection), fmt.Sprintf("readers are shown version %d\nVersion %d is kept", v+1, v))
 	}
 	l.await(t, 20)
-	require.Contains(t, ok("projections", "rollback", ledger), "readers are shown version 1\nVersion 2 is kept")
+	require.Contains(t, ok("projections", "rollback", ledger), fmt.Sprintf("readers are shown version %d\nVersion %d is kept", of, of+1))
 	post(6)
 	l.await(t, 20)
-	require.Contains(t, ok("projections", "compare", ledger), "version 1 (left, shown) and version 2 (right): 0 rows differ")
-	require.Contains(t, ok("projections", "rollback", ledger), "readers are shown version 2")
+	require.Contains(t, ok("projections", "compare", ledger), fmt.Sprintf("version %d (left, shown) and version %d (right): 0 rows differ", of, of+1))
+	require.Contains(t, ok("projections", "rollback", ledger), fmt.Sprintf("readers are shown version %d", of+1))
 	l.finish(t)
 	requireBooksAgree(t, d, loadEntity)
 
 	// A dropped version leaves no rows.
-	require.Contains(t, ok("projections", "drop", ledger), "Version 1 is being removed.")
+	require.Contains(t, ok("projections", "drop", ledger), fmt.Sprintf("Version %d is being removed.", of))
 	testkit.Eventually(t, endTime, func() bool { b := versions(ledger); return len(b.Dropping) == 0 && b.Retained == 0 })
 	for _, table := range []string{"gl.journals", "gl.journal_lines", "gl.accounts", "gl.ledgers"} {
-		require.Zero(t, rows(table, 1), table)
-		require.NotZero(t, rows(table, 2), table)
+		require.Zero(t, rows(table, of), table)
+		require.NotZero(t, rows(table, of+1), table)
 	}
 
 	// A wrong version is found before it serves a read.
 	ok("projections", "rebuild", ledger, "--wait")
-	_, err = super.Exec(t.Context(), `UPDATE gl.accounts SET name = name || ' (wrong)' WHERE version = 3 AND code = '2000'`)
+	_, err = super.Exec(t.Context(), `UPDATE gl.accounts SET name = name || ' (wrong)' WHERE version = $1 AND code = '2000'`, of+2)
 	require.NoError(t, err)
 	report := ok("projections", "compare", ledger)
 	require.Regexp(t, `(?m)^`+loadEntity+` +gl\.accounts +\{"code":"2000","sequence":\d+\} +both +name$`, report)
 	require.NotContains(t, report, "(wrong)", "no value")
-	require.Contains(t, ok("projections", "cancel", ledger), "Version 3 is being removed.")
+	require.Contains(t, ok("projections", "cancel", ledger), fmt.Sprintf("Version %d is being removed.", of+2))
 	testkit.Eventually(t, endTime, func() bool { return len(versions(ledger).Dropping) == 0 })
-	require.Zero(t, rows("gl.accounts", 3)+rows("gl.journal_lines", 3))
+	require.Zero(t, rows("gl.accounts", of+2)+rows("gl.journal_lines", of+2))
 
 	// One command builds, compares and switches.
 	all := ok("projections", "rebuild", ledger, "--compare", "--switch")
-	require.Contains(t, all, "version 2 (left, shown) and version 4 (right): 0 rows differ")
-	require.Contains(t, all, "readers are shown version 4")
+	require.Contains(t, all, fmt.Sprintf("version %d (left, shown) and version %d (right): 0 rows differ", of+1, of+3))
+	require.Contains(t, all, fmt.Sprintf("readers are shown version %d", of+3))
 	requireBooksAgree(t, d, loadEntity)
 	close(stop)
 	looking.Wait()
