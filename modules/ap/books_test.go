@@ -95,7 +95,15 @@ func newBooks(tb testing.TB) *books {
 }
 
 func (b *books) setUp() {
-	b.execute("admin", "gl.configure_ledger", object{
+	setUpBooks(func(who, intentType string, payload object) {
+		b.tb.Helper()
+		b.execute(who, intentType, payload)
+	})
+}
+
+// setUpBooks submits the intents that open books in EUR.
+func setUpBooks(execute func(who, intentType string, payload object)) {
+	execute("admin", "gl.configure_ledger", object{
 		"functional_currency": "EUR", "default_dimensions": object{"department": "FIN"}, "second_person": false, "orderly_close": false,
 		"tax_groups": object{
 			"S/19":  object{"rate": 19},
@@ -119,20 +127,20 @@ func (b *books) setUp() {
 		{"2300", "liability", "none"}, {"3100", "equity", "none"}, {"3900", "equity", "none"}, {"5100", "expense", "none"},
 		{"6000", "expense", "none"}, {"6100", "expense", "none"}, {"6900", "expense", "none"}, {"7000", "income", "none"}, {"7010", "expense", "none"}, {"7900", "expense", "none"},
 	} {
-		b.execute("gl_accountant", "gl.define_account", object{"code": a.code, "name": "Account " + a.code, "type": a.kind, "control": a.control})
+		execute("gl_accountant", "gl.define_account", object{"code": a.code, "name": "Account " + a.code, "type": a.kind, "control": a.control})
 	}
 	for _, v := range []string{"department ENG", "department PROD", "department FIN", "cost_center CC-5100", "project P-1"} {
 		dimension, value, _ := strings.Cut(v, " ")
-		b.execute("gl_accountant", "gl.define_dimension_value", object{"dimension": dimension, "value": value, "name": value})
+		execute("gl_accountant", "gl.define_dimension_value", object{"dimension": dimension, "value": value, "name": value})
 	}
-	b.execute("controller", "gl.define_fiscal_year", object{"label": "2025", "start": "2025-01-01", "end": "2025-12-31"})
+	execute("controller", "gl.define_fiscal_year", object{"label": "2025", "start": "2025-01-01", "end": "2025-12-31"})
 	for month := 1; month <= 11; month++ { // December stays unopened
 		for _, m := range []string{"gl", "ap"} {
-			b.execute("controller", "gl.open_period", object{"module": m, "period": fmt.Sprintf("2025-%02d", month)})
+			execute("controller", "gl.open_period", object{"module": m, "period": fmt.Sprintf("2025-%02d", month)})
 		}
 	}
-	b.execute("module", "gl.set_exchange_rate", object{"from": "USD", "to": "EUR", "date": "2025-03-01", "rate": n("0.9245")})
-	b.execute("admin", "ap.configure", object{"second_person": false, "coding": []object{
+	execute("module", "gl.set_exchange_rate", object{"from": "USD", "to": "EUR", "date": "2025-03-01", "rate": n("0.9245")})
+	execute("admin", "ap.configure", object{"second_person": false, "coding": []object{
 		{"accounting_cost": "BookingCode001", "account": "6100", "dimensions": object{"department": "ENG"}},
 	}, "withholding_codes": object{"W10": object{"percent": 10}, "W100": object{"percent": 100}}})
 }

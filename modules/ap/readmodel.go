@@ -5,12 +5,16 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
-// OpenItems is the projection of open documents and its read model. A change of the rows
-// needs a higher version, which a rebuild builds from the events beside the active one.
+// OpenItems is the projection of documents and its read models. A change of the rows needs a
+// higher version, which a rebuild builds from the events beside the active one.
 const (
 	OpenItems          = "ap.open-items"
-	OpenItemsVersion   = 1
+	OpenItemsVersion   = 2
 	ReadModelOpenItems = "open-items"
+	ReadModelDocuments = "documents"
+	ReadModelDocument  = "invoices/{id}"
+	ReadModelAging     = "aging"
+	ReadModelStatement = "vendor-statement"
 )
 
 // Vendors is the projection of vendors and their contacts, and its read model.
@@ -24,14 +28,29 @@ const (
 // reads it for the functional currency.
 const eventLedgerConfigured = "gl.ledger.configured"
 
-func registerReadModels(r *module.Registrar) {
-	types := []string{eventLedgerConfigured}
+// documentEventTypes lists the event types of the documents' streams.
+func documentEventTypes() []string {
+	var types []string
 	for _, k := range contract.Kinds() {
-		for _, action := range []string{contract.Submitted, contract.Held, contract.HoldReleased, contract.Posted} {
+		actions := []string{
+			contract.Drafted, contract.Discarded, contract.Submitted, contract.Corrected, contract.Validated, contract.Held, contract.HoldReleased,
+			contract.ApprovalRecorded, contract.Approved, contract.Posted, contract.Rejected, contract.Voided, contract.Reinstated,
+		}
+		if k == contract.CreditMemo {
+			actions = append(actions, contract.Applied, contract.Unapplied)
+		} else {
+			actions = append(actions, contract.Paid, contract.CreditApplied, contract.CreditUnapplied, contract.PrepaymentUsed, contract.PrepaymentReturned,
+				contract.PrepaymentApplied, contract.PrepaymentUndone)
+		}
+		for _, action := range actions {
 			types = append(types, k.Event(action))
 		}
 	}
-	r.Projection(module.Projection{Name: OpenItems, Version: OpenItemsVersion, EventTypes: types})
+	return types
+}
+
+func registerReadModels(r *module.Registrar) {
+	r.Projection(module.Projection{Name: OpenItems, Version: OpenItemsVersion, EventTypes: append(documentEventTypes(), eventLedgerConfigured)})
 	r.ReadModel(module.ReadModel{
 		Name: ReadModelOpenItems, Projection: OpenItems,
 		Description: "Posted documents that are not settled. Amounts are payable positive: those of credit memos are negative, so that open_functional over all rows is the credit balance of the control account.",
@@ -57,10 +76,15 @@ func registerReadModels(r *module.Registrar) {
 			{Name: "state", Type: "string", Description: "posted or partially_paid"},
 			{Name: "holds", Type: "object", Description: "open holds: id, kind, blocks"},
 			{Name: "days_overdue", Type: "integer", Description: "days from the due date to as_of, 0 if not due"},
+			{Name: "discount", Type: "object", Description: "granted for payment until a date: date, percent; null for none"},
 			{Name: "dimensions", Type: "object", Description: "dimensions of the document as a whole"},
 			{Name: "event_id", Type: "string", Description: "event that posted the document"},
 		},
 	})
+	r.ReadModel(worklist())
+	r.ReadModel(documentHistory())
+	r.ReadModel(aging())
+	r.ReadModel(vendorStatement())
 	registerSubledgerControl(r)
 	r.Projection(module.Projection{Name: Vendors, Version: VendorsVersion, EventTypes: []string{
 		contract.EventVendorRegistered, contract.EventVendorChanged, contract.EventVendorBlocked, contract.EventVendorUnblocked,
@@ -82,4 +106,112 @@ func registerReadModels(r *module.Registrar) {
 			{Name: "event_id", Type: "string", Description: "event that registered the vendor"},
 		},
 	})
+}
+
+func worklist() module.ReadModel {
+	return module.ReadModel{
+		Name: ReadModelDocuments, Projection: OpenItems,
+		Description: "Documents that wait for somebody, the oldest first: drafts, undecided documents, and those with an open amount. States are those known at the sequence; as_of decides the ages only.",
+		Params: []module.Param{
+			{Name: "state", Type: module.ParamString, Description: "one state: draft, submitted, validated, posted, partially_paid; also paid, rejected, voided or discarded, which are left out otherwise"},
+			{Name: "hold", Type: module.ParamString, Description: "with an open hold of this kind"},
+			{Name: "vendor", Type: module.ParamString, Description: "vendor id"},
+			{Name: "kind", Type: module.ParamString, Description: "invoice, prepayment, opening or credit_memo"},
+			{Name: "next_role", Type: module.ParamString, Description: "that this role can act on next: ap_clerk, approver, controller, cfo or treasurer"},
+			{Name: "older_than", Type: module.ParamInteger, Description: "that came in more than so many days before as_of"},
+		},
+		Columns: []module.Column{
+			{Name: "vendor_id", Type: "string", Description: "vendor; of a draft as far as it is known"},
+			{Name: "document_id", Type: "string", Description: "id of the document, the last part of its stream"},
+			{Name: "number", Type: "string", Description: "the vendor's document number"},
+			{Name: "kind", Type: "string", Description: "invoice, prepayment, opening or credit_memo"},
+			{Name: "state", Type: "string", Description: "state of the document"},
+			{Name: "invoice_date", Type: "date", Description: "date of the document"},
+			{Name: "due_date", Type: "date", Description: "due date"},
+			{Name: "currency", Type: "string", Description: "document currency"},
+			{Name: "total", Type: "amount", Description: "gross total of the latest body, document currency; of a credit memo negative"},
+			{Name: "open", Type: "amount", Description: "open on the control account, document currency"},
+			{Name: "open_functional", Type: "amount", Description: "carrying amount of open, functional currency"},
+			{Name: "holds", Type: "object", Description: "open holds: hold_id, kind, blocks, age_days (days)"},
+			{Name: "age_days", Type: "integer", Description: "days from the first event to as_of"},
+			{Name: "state_days", Type: "integer", Description: "days in the state"},
+			{Name: "next_step", Type: "string", Description: "submit, correct_or_release, approve, release, pay, apply or reinstate"},
+			{Name: "next_roles", Type: "object", Description: "roles that may do the next step"},
+			{Name: "event_id", Type: "string", Description: "event of the latest body"},
+		},
+	}
+}
+
+func documentHistory() module.ReadModel {
+	return module.ReadModel{
+		Name: ReadModelDocument, Projection: OpenItems, RowsName: "timeline", Flat: true,
+		Description: "An invoice or credit memo: the document as it is known, its events with actor and time, and holds (who placed and who released them), approvals, applications and journals.",
+		Params:      []module.Param{{Name: "id", Type: module.ParamString, Required: true, InPath: true, Description: "id of the document"}},
+		Columns: []module.Column{
+			{Name: "sequence", Type: "string", Description: "place of the event in the legal entity's log"},
+			{Name: "recorded_at", Type: "time", Description: "when the log took it"},
+			{Name: "effective_date", Type: "date", Description: "date from which it counts"},
+			{Name: "action", Type: "string", Description: "last part of the event's type"},
+			{Name: "state", Type: "string", Description: "state of the document afterwards"},
+			{Name: "actor_type", Type: "string", Description: "human, agent, system, external or import"},
+			{Name: "actor_id", Type: "string", Description: "who did it"},
+			{Name: "on_behalf_of", Type: "string", Description: "for whom the actor acted"},
+			{Name: "data", Type: "object", Description: "data of the event; of a new body its reason only"},
+			{Name: "event_id", Type: "string", Description: "the event"},
+		},
+	}
+}
+
+func aging() module.ReadModel {
+	m := module.ReadModel{
+		Name: ReadModelAging, Projection: OpenItems,
+		Description: "Open amounts by days overdue at as_of, for each vendor or value of a dimension and currency. Amounts are payable positive; their functional sum is the credit balance of the control account. The columns are those of the default buckets.",
+		Params: []module.Param{
+			{Name: "by", Type: module.ParamString, Description: "vendor (default), or a dimension of documents such as department"},
+			{Name: "buckets", Type: module.ParamString, Description: "last days overdue of each bucket, ascending; default 30,60,90"},
+			{Name: "vendor", Type: module.ParamString, Description: "vendor id"},
+			{Name: "currency", Type: module.ParamString, Description: "document currency, ISO 4217"},
+		},
+		Columns: []module.Column{
+			{Name: "vendor_id", Type: "string", Description: "vendor; with by, the column has the dimension's name, and none for documents without a value"},
+			{Name: "currency", Type: "string", Description: "document currency"},
+		},
+	}
+	for _, in := range []struct{ suffix, currency string }{{"", "document currency"}, {"_functional", "functional currency"}} {
+		for _, b := range []struct{ name, description string }{
+			{"not_due", "due on as_of or later"}, {"1-30", "1 to 30 days overdue"}, {"31-60", "31 to 60 days overdue"}, {"61-90", "61 to 90 days overdue"},
+			{"over_90", "more than 90 days overdue"}, {"total", "open in all"},
+		} {
+			m.Columns = append(m.Columns, module.Column{Name: b.name + in.suffix, Type: "amount", Description: b.description + ", " + in.currency})
+		}
+	}
+	return m
+}
+
+func vendorStatement() module.ReadModel {
+	return module.ReadModel{
+		Name: ReadModelStatement, Projection: OpenItems,
+		Description: "What was booked for a vendor, by date, with running balances. A positive balance is owed to the vendor. The header has the balances before from, the footer those at as_of, by currency.",
+		Params: []module.Param{
+			{Name: "vendor", Type: module.ParamString, Required: true, Description: "vendor id"},
+			{Name: "from", Type: module.ParamDate, Description: "first date shown; earlier entries make up the opening balances"},
+			{Name: "currency", Type: module.ParamString, Description: "entries and balances in this document currency only"},
+		},
+		Columns: []module.Column{
+			{Name: "date", Type: "date", Description: "posting date"},
+			{Name: "document_id", Type: "string", Description: "id of the document"},
+			{Name: "number", Type: "string", Description: "the vendor's document number"},
+			{Name: "kind", Type: "string", Description: "invoice, prepayment, opening or credit_memo"},
+			{Name: "action", Type: "string", Description: "what changed the open amount: posted, voided, credit_applied, ..."},
+			{Name: "reference", Type: "string", Description: "external or payment reference of the document"},
+			{Name: "counterpart", Type: "string", Description: "id of the document or payment that settled this one"},
+			{Name: "currency", Type: "string", Description: "document currency"},
+			{Name: "debit", Type: "amount", Description: "less is owed, document currency"},
+			{Name: "credit", Type: "amount", Description: "more is owed, document currency"},
+			{Name: "balance", Type: "amount", Description: "running balance of the currency, document currency"},
+			{Name: "functional_amount", Type: "amount", Description: "carrying amount, functional currency; positive is owed"},
+			{Name: "functional_balance", Type: "amount", Description: "running balance of all rows, functional currency"},
+			{Name: "event_id", Type: "string", Description: "event that changed the open amount"},
+		},
+	}
 }

@@ -113,9 +113,7 @@ func (b *Books) Report(path string, params map[string]string, rows any) {
 // ReportAsOf is Report as of an effective date, "2026-03-31".
 func (b *Books) ReportAsOf(path, asOf string, params map[string]string, rows any) {
 	b.t.Helper()
-	require.NotNil(b.t, b.reports, "read models need NewOnPostgres")
-	report, err := b.reports.Query(b.t.Context(), query.ReportQuery{Path: path, Entity: b.Entity, AsOf: asOf, Params: params, Limit: 1000})
-	require.NoError(b.t, err)
+	report := b.ReportAt(path, asOf, "", params)
 	text, err := json.Marshal(report.Rows)
 	require.NoError(b.t, err)
 	require.NoError(b.t, json.Unmarshal(text, rows))
@@ -128,6 +126,17 @@ func (b *Books) Event(at event.Sequence) event.Recorded {
 	require.NoError(b.t, err)
 	require.Len(b.t, found, 1)
 	return found[0]
+}
+
+// ReportAt asks a read model as of a date and as known at a time or sequence; "" is today, and
+// all that is known.
+func (b *Books) ReportAt(path, asOf, knownAt string, params map[string]string) ports.Report {
+	b.t.Helper()
+	require.NotNil(b.t, b.reports, "read models need NewOnPostgres")
+	report, err := b.reports.Query(b.t.Context(), query.ReportQuery{Path: path, Entity: b.Entity, AsOf: asOf, KnownAt: knownAt, Params: params, Limit: 1000})
+	require.NoError(b.t, err)
+	require.False(b.t, report.HasMore, "the answer has more rows than a page")
+	return report
 }
 
 // caller is a person who holds a role; "controller:2" is another one with the same role.

@@ -532,9 +532,11 @@ var verdicts = []table{
 	migrations("backbone.migrations_ap"), migrations("backbone.migrations_backbone"), migrations("backbone.migrations_gl"), migrations("keystore.migrations"),
 	migrationLock("backbone.migration_lock"), migrationLock("keystore.migration_lock"),
 
-	readModel("ap.documents", ap.OpenItems, "sequence partition_id invoice_date due_date document_id vendor_id kind invoice_number currency dimensions version"),
-	readModel("ap.document_entries", ap.OpenItems, "sequence partition_id effective_date event_id document_id amount functional_amount functional_currency version", "action"),
+	readModel("ap.documents", ap.OpenItems, "sequence partition_id invoice_date due_date document_id vendor_id kind invoice_number currency dimensions version action total discount body"),
+	readModel("ap.document_entries", ap.OpenItems, "sequence partition_id effective_date event_id document_id action amount functional_amount functional_currency version body_sequence due_date vendor_id currency counterpart"),
 	readModel("ap.document_holds", ap.OpenItems, "sequence partition_id effective_date released document_id hold_id kind blocks version"),
+	readModel("ap.document_steps", ap.OpenItems, "sequence recorded_at partition_id version effective_date event_id document_id action actor_type actor_id on_behalf_of data"),
+	readModel("ap.document_states", ap.OpenItems, "sequence until_sequence recorded_at partition_id version document_id state"),
 	readModel("ap.ledgers", ap.OpenItems, "sequence partition_id functional_currency version"),
 	readModel("ap.vendors", ap.Vendors, "sequence partition_id effective_date natural_person event_id vendor_id country status subject name version"),
 	readModel("ap.vendor_contacts", ap.Vendors, "sequence partition_id effective_date removed vendor_id contact_id subject name email phone job_function version"),

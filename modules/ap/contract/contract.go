@@ -3,7 +3,11 @@
 // event data. It has no rules.
 package contract
 
-import "github.com/erpbackbone/backbone/domain/event"
+import (
+	"strings"
+
+	"github.com/erpbackbone/backbone/domain/event"
+)
 
 // ModuleName is the module's own name, also in period checks.
 const ModuleName = "ap"
@@ -32,6 +36,11 @@ func (k Kind) Noun() string {
 // Event is the name of the kind's event: Event("submitted") is
 // "ap.invoice.submitted".
 func (k Kind) Event(action string) string { return "ap." + string(k) + "." + action }
+
+// Action is the last part of the name of one of the kind's events, for example "submitted".
+func (k Kind) Action(eventType string) (string, bool) {
+	return strings.CutPrefix(eventType, k.Event(""))
+}
 
 // Intent is the name of an intent on documents of the kind: Intent("submit") is
 // "ap.submit_invoice".

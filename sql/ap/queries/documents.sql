@@ -1,79 +1,86 @@
 -- name: DocumentInsert :exec
 INSERT INTO ap.documents (
-    partition_id, version, sequence, invoice_date, due_date, document_id, vendor_id, kind, invoice_number, currency, dimensions
+    partition_id, version, sequence, invoice_date, due_date, document_id, vendor_id, kind, invoice_number, currency, dimensions,
+    action, total, discount, body
 )
 SELECT
-    @partition_id::integer, @version::integer, d.sequence, d.invoice_date, d.due_date, d.document_id, d.vendor_id, d.kind, d.invoice_number, d.currency, d.dimensions::jsonb
+    @partition_id::integer, @version::integer, d.sequence, nullif(d.invoice_date, '')::date, nullif(d.due_date, '')::date, d.document_id, d.vendor_id,
+    d.kind, d.invoice_number, d.currency, d.dimensions::jsonb, d.action, d.total::numeric, nullif(d.discount, '')::json, d.body::json
 FROM (
     -- set-returning functions in one list advance together
     SELECT
         unnest(@sequences::bigint[]) AS sequence,
-        unnest(@invoice_dates::date[]) AS invoice_date,
-        unnest(@due_dates::date[]) AS due_date,
+        unnest(@invoice_dates::text[]) AS invoice_date,
+        unnest(@due_dates::text[]) AS due_date,
         unnest(@document_ids::text[]) AS document_id,
         unnest(@vendor_ids::text[]) AS vendor_id,
         unnest(@kinds::text[]) AS kind,
         unnest(@invoice_numbers::text[]) AS invoice_number,
         unnest(@currencies::text[]) AS currency,
-        unnest(@dimensions::text[]) AS dimensions
+        unnest(@dimensions::text[]) AS dimensions,
+        unnest(@actions::text[]) AS action,
+        unnest(@totals::text[]) AS total,
+        unnest(@discounts::text[]) AS discount,
+        unnest(@bodies::text[]) AS body
 ) AS d
 ON CONFLICT DO NOTHING;
 
--- Amounts are returned as text, so that no type of the client changes the digits of the
--- report. The row after the cursor is the first one; an empty filter is none.
-
--- name: OpenItems :many
+-- name: DocumentStepInsert :exec
+INSERT INTO ap.document_steps (
+    partition_id, version, sequence, recorded_at, effective_date, event_id, document_id, action, actor_type, actor_id, on_behalf_of, data
+)
 SELECT
-    d.vendor_id,
-    d.document_id,
-    d.invoice_number,
-    d.kind,
-    d.invoice_date,
-    d.due_date,
-    d.currency,
-    t.total::text AS total,
-    t.open::text AS open,
-    t.open_functional::text AS open_functional,
-    t.event_id::text AS event_id,
-    h.holds::text AS holds,
-    d.dimensions::text AS dimensions
+    @partition_id::integer, @version::integer, s.sequence, s.recorded_at, s.effective_date, s.event_id, s.document_id, s.action, s.actor_type,
+    s.actor_id, s.on_behalf_of, s.data::json
 FROM (
     SELECT
-        e.document_id,
-        coalesce(sum(e.amount) FILTER (WHERE e.action = 'posted'), 0) AS total,
-        sum(e.amount) AS open,
-        sum(e.functional_amount) AS open_functional,
-        coalesce(min(e.event_id::text) FILTER (WHERE e.action = 'posted'), '') AS event_id
-    FROM ap.document_entries AS e
-    WHERE
-        e.partition_id = @partition_id AND e.version = @version AND e.effective_date <= @as_of AND e.sequence <= @known
-        AND e.functional_currency = @functional_currency
-    GROUP BY e.document_id
-    HAVING sum(e.amount) <> 0 OR sum(e.functional_amount) <> 0
-) AS t
-INNER JOIN ap.documents AS d ON d.partition_id = @partition_id AND d.version = @version AND d.document_id = t.document_id
-CROSS JOIN LATERAL (
-    SELECT coalesce(
-        json_agg(json_build_object('hold_id', o.hold_id, 'kind', o.kind, 'blocks', o.blocks) ORDER BY o.sequence), '[]'::json
-    ) AS holds
-    FROM ap.document_holds AS o
-    WHERE
-        o.partition_id = @partition_id AND o.version = @version AND o.document_id = d.document_id AND NOT o.released
-        AND o.effective_date <= @as_of AND o.sequence <= @known
-        AND NOT EXISTS (
-            SELECT 1
-            FROM ap.document_holds AS r
-            WHERE
-                r.partition_id = @partition_id AND r.version = @version AND r.document_id = o.document_id AND r.hold_id = o.hold_id AND r.released
-                AND r.effective_date <= @as_of AND r.sequence <= @known
-        )
-) AS h
+        unnest(@sequences::bigint[]) AS sequence,
+        unnest(@recorded_ats::timestamptz[]) AS recorded_at,
+        unnest(@effective_dates::date[]) AS effective_date,
+        unnest(@event_ids::uuid[]) AS event_id,
+        unnest(@document_ids::text[]) AS document_id,
+        unnest(@actions::text[]) AS action,
+        unnest(@actor_types::text[]) AS actor_type,
+        unnest(@actor_ids::text[]) AS actor_id,
+        unnest(@on_behalf_ofs::text[]) AS on_behalf_of,
+        unnest(@data::text[]) AS data
+) AS s
+ON CONFLICT DO NOTHING;
+
+-- name: DocumentStateEnd :exec
+UPDATE ap.document_states AS s
+SET until_sequence = g.sequence
+FROM (
+    SELECT
+        n.document_id,
+        min(n.sequence) AS sequence
+    FROM (
+        SELECT
+            unnest(@sequences::bigint[]) AS sequence,
+            unnest(@document_ids::text[]) AS document_id
+    ) AS n
+    GROUP BY n.document_id
+) AS g
 WHERE
-    (@vendor_id::text = '' OR d.vendor_id = @vendor_id)
-    AND (@currency::text = '' OR d.currency = @currency)
-    AND (@kind::text = '' OR d.kind = @kind)
-    AND (@due_before::text = '' OR d.due_date < nullif(@due_before::text, '')::date)
-    AND (@held::text = '' OR (json_array_length(h.holds) > 0) = (@held::text = 'true'))
-    AND (d.vendor_id, d.due_date, d.document_id) > (@after_vendor_id::text, @after_due_date::date, @after_document_id::text)
-ORDER BY d.vendor_id, d.due_date, d.document_id
-LIMIT @page_size;
+    s.partition_id = @partition_id AND s.version = @version AND s.document_id = g.document_id
+    AND s.sequence < g.sequence AND s.until_sequence > g.sequence;
+
+-- name: DocumentStateInsert :exec
+INSERT INTO ap.document_states (partition_id, version, sequence, until_sequence, recorded_at, document_id, state)
+SELECT
+    @partition_id::integer, @version::integer, n.sequence,
+    coalesce(lead(n.sequence) OVER (PARTITION BY n.document_id ORDER BY n.sequence), 9223372036854775807), n.recorded_at, n.document_id, n.state
+FROM (
+    SELECT
+        unnest(@sequences::bigint[]) AS sequence,
+        unnest(@recorded_ats::timestamptz[]) AS recorded_at,
+        unnest(@document_ids::text[]) AS document_id,
+        unnest(@states::text[]) AS state
+) AS n
+ON CONFLICT DO NOTHING;
+
+-- HasEarlierRows reports whether an earlier release wrote the version's rows: only open items
+-- can be read from them.
+
+-- name: HasEarlierRows :one
+SELECT EXISTS (SELECT 1 FROM ap.documents AS d WHERE d.partition_id = @partition_id AND d.version = @version AND d.body IS NULL);

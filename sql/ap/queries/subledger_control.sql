@@ -8,10 +8,9 @@ SELECT
     sum(b.ledger)::text AS ledger, sum(b.ledger_functional)::text AS ledger_functional
 FROM (
     SELECT
-        CASE WHEN @by_vendor::boolean THEN d.vendor_id ELSE '' END AS vendor, d.currency, ''::text AS account,
+        CASE WHEN @by_vendor::boolean THEN e.vendor_id ELSE '' END AS vendor, e.currency, ''::text AS account,
         e.amount AS subledger, e.functional_amount AS subledger_functional, 0::numeric AS ledger, 0::numeric AS ledger_functional
     FROM ap.document_entries AS e
-    JOIN ap.documents AS d ON d.partition_id = e.partition_id AND d.version = e.version AND d.document_id = e.document_id
     WHERE e.partition_id = @partition_id AND e.version = @version AND e.effective_date <= @as_of AND e.sequence <= @known
         AND e.functional_currency = @functional_currency
     UNION ALL

@@ -26,6 +26,10 @@ func New() plugin.Module {
 			return map[string]ports.ReadModelSource{
 				ap.ReadModelOpenItems: postgres.NewOpenItems(pool),
 				ap.ReadModelVendors:   postgres.NewVendors(pool),
+				ap.ReadModelDocuments: postgres.NewWorklist(pool),
+				ap.ReadModelDocument:  postgres.NewDocument(pool),
+				ap.ReadModelAging:     postgres.NewAging(pool),
+				ap.ReadModelStatement: postgres.NewVendorStatement(pool),
 
 				ap.ReadModelSubledgerControl: postgres.NewSubledgerControl(pool, ap.LedgerProjection),
 			}

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -8,22 +9,14 @@ import (
 	"slices"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/erpbackbone/backbone/domain/event"
-	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/postgres/internal/apdb"
-	"github.com/erpbackbone/backbone/modules/ap/contract"
+	"github.com/erpbackbone/backbone/modules/ap/domain"
 	"github.com/erpbackbone/backbone/ports"
-)
-
-// States of an open document.
-const (
-	statePosted        = "posted"
-	statePartiallyPaid = "partially_paid"
 )
 
 // OpenItems answers ap/open-items.
@@ -55,6 +48,7 @@ type openItemRow struct {
 	Holds          json.RawMessage `json:"holds"`
 	DaysOverdue    int             `json:"days_overdue"`
 	Dimensions     json.RawMessage `json:"dimensions"`
+	Discount       json.RawMessage `json:"discount"`
 	EventID        string          `json:"event_id"`
 }
 
@@ -63,118 +57,99 @@ type openItemRow struct {
 // open_functional over all rows is the credit balance of the control account at the same
 // as_of and known_at. Faults: report.parameter_invalid, cursor.invalid.
 func (o *OpenItems) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report, error) {
-	book, err := o.functionalCurrency(ctx, q)
+	book, err := functionalCurrency(ctx, o.pool, o.queries, q)
 	if err != nil {
 		return ports.Report{}, err
 	}
-	params, err := filters(q)
+	params, err := openItemsFilters(q)
 	if err != nil {
 		return ports.Report{}, err
 	}
 	params.PartitionID, params.Version = int32(q.Partition), int32(q.Version)
 	params.Known, params.AsOf = int64(q.Known), date(q.AsOf)
 	params.FunctionalCurrency, params.PageSize = book.Code, int32(q.Limit+1)
-	found, err := o.queries.OpenItems(ctx, o.pool, params)
+	found, err := o.page(ctx, params)
 	if err != nil {
 		return ports.Report{}, fmt.Errorf("open items: %w", err)
 	}
-	report := ports.Report{Header: header(q, book)}
+	report := ports.Report{Header: header(q, book, paramVendor, paramCurrency, paramDueBefore, paramHeld, paramKind)}
 	if report.HasMore = len(found) > q.Limit; report.HasMore {
 		found = found[:q.Limit]
-		if report.NextCursor, err = cursorAfter(found[q.Limit-1]); err != nil {
+		last := &found[q.Limit-1]
+		if report.NextCursor, err = cursorText(openItemCursor{last.VendorID, event.DateOf(last.DueDate.Time), last.DocumentID, last.BodySequence}); err != nil {
 			return ports.Report{}, err
 		}
 	}
 	report.Rows = make([]any, len(found))
 	for i := range found {
-		if report.Rows[i], err = toRow(&found[i], q.AsOf, book); err != nil {
+		if report.Rows[i], err = toOpenItem(&found[i], q.AsOf, book); err != nil {
 			return ports.Report{}, fmt.Errorf("open item %s: %w", found[i].DocumentID, err)
 		}
 	}
 	return report, nil
 }
 
-// functionalCurrency returns the functional currency as known at the query's sequence, the
-// zero Currency if the ledger was not configured by then.
-func (o *OpenItems) functionalCurrency(ctx context.Context, q ports.ReadModelQuery) (money.Currency, error) {
-	code, err := o.queries.LedgerCurrency(ctx, o.pool, &apdb.LedgerCurrencyParams{PartitionID: int32(q.Partition), Version: int32(q.Version), Known: int64(q.Known)})
-	if errors.Is(err, pgx.ErrNoRows) {
-		return money.Currency{}, nil
-	}
-	if err != nil {
-		return money.Currency{}, fmt.Errorf("functional currency: %w", err)
-	}
-	return money.LookupCurrency(code, time.Time{})
-}
-
-// The parameters of the report.
-const (
-	paramVendor    = "vendor"
-	paramCurrency  = "currency"
-	paramDueBefore = "due_before"
-	paramHeld      = "held"
-	paramKind      = "kind"
-)
-
-func header(q ports.ReadModelQuery, book money.Currency) []ports.ReportField {
-	fields := []ports.ReportField{
-		{Name: "legal_entity", Value: q.Entity.Code}, {Name: "functional_currency", Value: book.Code},
-		{Name: "as_of", Value: q.AsOf.String()}, {Name: "known_at", Value: q.KnownAt},
-		{Name: "sequence", Value: fmt.Sprint(uint64(q.Known))},
-	}
-	for _, name := range []string{paramVendor, paramCurrency, paramDueBefore, paramHeld, paramKind} {
-		if v := q.Params[name]; v != "" {
-			fields = append(fields, ports.ReportField{Name: name, Value: v})
+// page reads a page. Until a version of this release is built, readers see rows of the release
+// before.
+func (o *OpenItems) page(ctx context.Context, params *apdb.OpenItemsParams) ([]apdb.OpenItemsRow, error) {
+	earlier, err := o.queries.HasEarlierRows(ctx, o.pool, &apdb.HasEarlierRowsParams{PartitionID: params.PartitionID, Version: params.Version})
+	if err != nil || !earlier {
+		if err == nil {
+			return o.queries.OpenItems(ctx, o.pool, params)
 		}
+		return nil, err
 	}
-	return fields
+	same := apdb.OpenItemsEarlierParams(*params)
+	found, err := o.queries.OpenItemsEarlier(ctx, o.pool, &same)
+	rows := make([]apdb.OpenItemsRow, len(found))
+	for i := range found {
+		rows[i] = apdb.OpenItemsRow(found[i])
+	}
+	return rows, err
 }
 
-func filters(q ports.ReadModelQuery) (*apdb.OpenItemsParams, error) {
+func openItemsFilters(q ports.ReadModelQuery) (*apdb.OpenItemsParams, error) {
 	p := &apdb.OpenItemsParams{
-		VendorID: q.Params[paramVendor], Currency: q.Params[paramCurrency], DueBefore: q.Params[paramDueBefore],
+		LastVendorID: lastVendor, Currency: q.Params[paramCurrency], DueBefore: q.Params[paramDueBefore],
 		Held: q.Params[paramHeld], Kind: q.Params[paramKind],
 		AfterDueDate: pgtype.Date{InfinityModifier: pgtype.NegativeInfinity, Valid: true},
 	}
-	refuse := func(name, want string) (*apdb.OpenItemsParams, error) {
-		return nil, fault.New(fault.Invalid, "report.parameter_invalid", "parameter %s is %s; correct it", name, want).WithField(name)
+	if id := q.Params[paramVendor]; id != "" {
+		p.FirstVendorID, p.LastVendorID = id, id
 	}
+	refuse := func(name, want string) (*apdb.OpenItemsParams, error) { return nil, parameterFault(name, want) }
 	if _, err := event.ParseDate(p.DueBefore); p.DueBefore != "" && err != nil {
 		return refuse(paramDueBefore, "an ISO date such as 2026-03-31")
 	}
 	if p.Held != "" && p.Held != "true" && p.Held != "false" {
 		return refuse(paramHeld, "true or false")
 	}
-	kinds := []string{string(contract.Invoice), kindPrepayment, kindOpening, string(contract.CreditMemo)}
-	if p.Kind != "" && !slices.Contains(kinds, p.Kind) {
-		return refuse(paramKind, "one of invoice, prepayment, opening, credit_memo")
+	if p.Kind != "" && !slices.Contains(documentKinds, p.Kind) {
+		return refuse(paramKind, kindsText)
 	}
 	if q.Cursor == "" {
 		return p, nil
 	}
-	after, due, err := readCursor(q.Cursor)
-	if err != nil {
-		return nil, fault.New(fault.Invalid, "cursor.invalid", "this cursor was not made by this report; ask again without one").WithField("cursor")
+	var after openItemCursor
+	if err := readCursor(q.Cursor, &after); err != nil {
+		return nil, err
 	}
-	p.AfterVendorID, p.AfterDueDate, p.AfterDocumentID = after[0], date(due), after[2]
+	p.AfterVendorID, p.AfterDueDate, p.AfterDocumentID, p.AfterBodySequence = after.VendorID, date(after.DueDate), after.DocumentID, after.BodySequence
 	return p, nil
 }
 
-// cursorAfter makes the cursor of the page after the row.
-func cursorAfter(r apdb.OpenItemsRow) (string, error) {
-	b, err := json.Marshal([3]string{r.VendorID, event.DateOf(r.DueDate.Time).String(), r.DocumentID})
-	return string(b), err
+// lastVendor is after all vendor ids.
+const lastVendor = "\U0010FFFF"
+
+// openItemCursor is the last row of a page.
+type openItemCursor struct {
+	VendorID     string     `json:"v"`
+	DueDate      event.Date `json:"d"`
+	DocumentID   string     `json:"i"`
+	BodySequence int64      `json:"s"`
 }
 
-func readCursor(cursor string) (after [3]string, due event.Date, err error) {
-	if err = json.Unmarshal([]byte(cursor), &after); err != nil {
-		return after, 0, err
-	}
-	due, err = event.ParseDate(after[1])
-	return after, due, err
-}
-
-func toRow(r *apdb.OpenItemsRow, asOf event.Date, book money.Currency) (openItemRow, error) {
+func toOpenItem(r *apdb.OpenItemsRow, asOf event.Date, book money.Currency) (openItemRow, error) {
 	currency, err := money.LookupCurrency(r.Currency, time.Time{})
 	if err != nil {
 		return openItemRow{}, err
@@ -183,31 +158,22 @@ func toRow(r *apdb.OpenItemsRow, asOf event.Date, book money.Currency) (openItem
 	if err := errors.Join(total.Scan(r.Total), open.Scan(r.Open), functional.Scan(r.OpenFunctional)); err != nil {
 		return openItemRow{}, err
 	}
-	var id pgtype.UUID
-	if err := id.Scan(r.EventID); err != nil {
+	eventID, err := eventIDText(r.EventID)
+	if err != nil {
 		return openItemRow{}, err
 	}
 	row := openItemRow{
 		VendorID: r.VendorID, DocumentID: r.DocumentID, Number: r.InvoiceNumber, Kind: r.Kind,
 		InvoiceDate: event.DateOf(r.InvoiceDate.Time), DueDate: event.DateOf(r.DueDate.Time), Currency: r.Currency,
 		Total: formatAmount(total, currency), Applied: formatAmount(total.Sub(open), currency), Open: formatAmount(open, currency),
-		OpenFunctional: formatAmount(functional, book), State: statePosted, Holds: json.RawMessage(r.Holds),
-		Dimensions: json.RawMessage(r.Dimensions), EventID: event.ID(id.Bytes).String(),
+		OpenFunctional: formatAmount(functional, book), State: string(domain.StatePosted), Holds: json.RawMessage(r.Holds),
+		Dimensions: json.RawMessage(r.Dimensions), Discount: json.RawMessage(cmp.Or(r.Discount, "null")), EventID: eventID,
 	}
 	if !open.Equal(total) {
-		row.State = statePartiallyPaid
+		row.State = string(domain.StatePartiallyPaid)
 	}
 	if asOf > row.DueDate {
 		row.DaysOverdue = int(asOf - row.DueDate)
 	}
 	return row, nil
-}
-
-// formatAmount writes an amount with the currency's decimals. Columns have more; the rest
-// are zeros.
-func formatAmount(n money.Number, c money.Currency) string {
-	if exact, err := n.Rescale(c.MinorUnit); err == nil {
-		n = exact
-	}
-	return n.Fixed(c.MinorUnit)
 }

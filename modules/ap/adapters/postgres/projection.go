@@ -1,7 +1,7 @@
 // Package postgres keeps the read models of accounts payable in the PostgreSQL schema ap.
-// Projection and VendorProjection write the rows from events; OpenItems and Vendors answer
-// queries from them. Rows are keyed by partition and version, so that a rebuild can write
-// a new version while queries read the active one.
+// Projection and VendorProjection write the rows from events; the other types answer queries
+// from them. Rows are keyed by partition and version, so that a rebuild can write a new version
+// while queries read the active one.
 package postgres
 
 import (
@@ -14,25 +14,16 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/domain/event"
-	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/postgres/internal/apdb"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Kinds of rows for invoices that are not of the standard document type.
-const (
-	kindPrepayment = contract.TypePrepayment
-	kindOpening    = contract.TypeOpening
-)
-
-// actionPosted is the action of the entry that posts a document to the subledger.
-const actionPosted = "posted"
-
 // eventLedgerConfigured is the general ledger's event with the functional currency.
 const eventLedgerConfigured = "gl.ledger.configured"
 
-// Projection writes ap.open-items. It is stateless and idempotent.
+// Projection writes ap.open-items: documents with their bodies, entries, holds, steps and
+// states. It is stateless and idempotent.
 type Projection struct{ queries *apdb.Queries }
 
 var (
@@ -51,39 +42,28 @@ func (p *Projection) Apply(ctx context.Context, tx ports.ProjectionTx, given por
 	if err != nil || len(given.Events) == 0 {
 		return err
 	}
-	partition, version := int32(given.Partition), int32(given.Version)
-	b := batch{
-		version:   version,
-		documents: apdb.DocumentInsertParams{PartitionID: partition, Version: version},
-		entries:   apdb.DocumentEntryInsertParams{PartitionID: partition, Version: version},
-	}
+	b := newDocumentBatch(int32(given.Partition), int32(given.Version))
 	for i := range given.Events {
-		if err := p.apply(ctx, db, &given.Events[i], &b); err != nil {
+		if err := p.apply(ctx, db, &given.Events[i], b); err != nil {
 			return fmt.Errorf("event %s: %w", given.Events[i].ID, err)
 		}
 	}
-	if len(b.documents.Sequences) > 0 {
-		if err := p.queries.DocumentInsert(ctx, db, &b.documents); err != nil {
-			return err
-		}
-	}
-	if len(b.entries.Sequences) > 0 {
-		return p.queries.DocumentEntryInsert(ctx, db, &b.entries)
-	}
-	return nil
+	return b.write(ctx, db, p.queries)
 }
 
 // The tables of ap.open-items.
 var (
 	ledgersTable   = ports.ProjectionTable{Schema: "ap", Name: "ledgers", Key: []string{"sequence"}}
-	documentsTable = ports.ProjectionTable{Schema: "ap", Name: "documents", Key: []string{"document_id"}}
+	documentsTable = ports.ProjectionTable{Schema: "ap", Name: "documents", Key: []string{"document_id", "sequence"}}
 	entriesTable   = ports.ProjectionTable{Schema: "ap", Name: "document_entries", Key: []string{"document_id", "sequence"}}
 	holdsTable     = ports.ProjectionTable{Schema: "ap", Name: "document_holds", Key: []string{"document_id", "sequence"}}
+	stepsTable     = ports.ProjectionTable{Schema: "ap", Name: "document_steps", Key: []string{"document_id", "sequence"}}
+	statesTable    = ports.ProjectionTable{Schema: "ap", Name: "document_states", Key: []string{"document_id", "sequence"}}
 )
 
 // Tables implements ports.ProjectionTables.
 func (p *Projection) Tables() []ports.ProjectionTable {
-	return []ports.ProjectionTable{ledgersTable, documentsTable, entriesTable, holdsTable}
+	return []ports.ProjectionTable{ledgersTable, documentsTable, entriesTable, holdsTable, stepsTable, statesTable}
 }
 
 // The stream of the ledger's settings.
@@ -92,20 +72,18 @@ const (
 	mainLedger   = "main"
 )
 
-// Targets implements ports.ProjectionTargets. A target is a document with its entries and
-// holds, which only events of its own stream write, or the functional currency.
+// Targets implements ports.ProjectionTargets. A target is a document with all its rows, which
+// only events of its own stream write, or the functional currency.
 func (p *Projection) Targets() []ports.ProjectionTarget {
-	const document = "document_id"
 	streams := make([]string, 0, len(contract.Kinds()))
 	for _, k := range contract.Kinds() {
 		streams = append(streams, k.StreamType())
 	}
-	return []ports.ProjectionTarget{
-		{Streams: streams, Tables: []ports.TargetTable{
-			{ProjectionTable: documentsTable, Entity: document}, {ProjectionTable: entriesTable, Entity: document}, {ProjectionTable: holdsTable, Entity: document},
-		}},
-		{Streams: []string{streamLedger}, ID: mainLedger, Tables: []ports.TargetTable{{ProjectionTable: ledgersTable}}},
+	documents := ports.ProjectionTarget{Streams: streams}
+	for _, t := range []ports.ProjectionTable{documentsTable, entriesTable, holdsTable, stepsTable, statesTable} {
+		documents.Tables = append(documents.Tables, ports.TargetTable{ProjectionTable: t, Entity: "document_id"})
 	}
+	return []ports.ProjectionTarget{documents, {Streams: []string{streamLedger}, ID: mainLedger, Tables: []ports.TargetTable{{ProjectionTable: ledgersTable}}}}
 }
 
 // Reset implements ports.ProjectionResetter.
@@ -113,14 +91,7 @@ func (p *Projection) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.P
 	return plugin.DeleteRows(ctx, tx, b, p.Tables())
 }
 
-// batch collects rows, so that one statement per table writes those of all events.
-type batch struct {
-	version   int32
-	documents apdb.DocumentInsertParams
-	entries   apdb.DocumentEntryInsertParams
-}
-
-func (p *Projection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded, b *batch) error {
+func (p *Projection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded, b *documentBatch) error {
 	data, err := e.Data()
 	if err != nil {
 		return err
@@ -133,30 +104,35 @@ func (p *Projection) apply(ctx context.Context, db pgx.Tx, e *event.Recorded, b 
 			return err
 		}
 		return p.queries.LedgerInsert(ctx, db, &apdb.LedgerInsertParams{
-			PartitionID: int32(e.Partition), Version: b.version, Sequence: int64(e.Sequence), FunctionalCurrency: s.FunctionalCurrency,
+			PartitionID: int32(e.Partition), Version: b.documents.Version, Sequence: int64(e.Sequence), FunctionalCurrency: s.FunctionalCurrency,
 		})
 	}
-	for _, k := range contract.Kinds() {
-		switch e.Type {
-		case k.Event(contract.Submitted):
-			return b.addDocument(k, e, data)
-		case k.Event(contract.Posted):
-			return b.addPosting(k, e, data)
-		case k.Event(contract.Held):
-			var h contract.DocumentHeld
-			if err := json.Unmarshal(data, &h); err != nil {
-				return err
-			}
-			return p.addHold(ctx, db, b.version, e, h.HoldID, h.Kind, h.Blocks)
-		case k.Event(contract.HoldReleased):
-			var h contract.HoldReleasedData
-			if err := json.Unmarshal(data, &h); err != nil {
-				return err
-			}
-			return p.addHold(ctx, db, b.version, e, h.HoldID, h.Kind, "")
-		}
+	k, ok := contract.KindOfStream(e.Stream.Type)
+	if !ok {
+		return nil
 	}
-	return nil
+	action, ok := k.Action(e.Type)
+	if !ok {
+		return nil
+	}
+	switch action {
+	case contract.Held:
+		var h contract.DocumentHeld
+		if err := json.Unmarshal(data, &h); err != nil {
+			return err
+		}
+		err = p.addHold(ctx, db, b.documents.Version, e, h.HoldID, h.Kind, h.Blocks)
+	case contract.HoldReleased:
+		var h contract.HoldReleasedData
+		if err := json.Unmarshal(data, &h); err != nil {
+			return err
+		}
+		err = p.addHold(ctx, db, b.documents.Version, e, h.HoldID, h.Kind, "")
+	}
+	if err != nil {
+		return err
+	}
+	return b.add(k, action, e, data)
 }
 
 // addHold writes the row of a placed hold or, with blocks "", of a released one.
@@ -165,67 +141,6 @@ func (p *Projection) addHold(ctx context.Context, db pgx.Tx, version int32, e *e
 		PartitionID: int32(e.Partition), Version: version, Sequence: int64(e.Sequence), EffectiveDate: date(e.EffectiveDate), Released: blocks == "",
 		DocumentID: e.Stream.ID, HoldID: id, Kind: kind, Blocks: blocks,
 	})
-}
-
-func (b *batch) addDocument(k contract.Kind, e *event.Recorded, data []byte) error {
-	var d struct { // the members of contract.Document that have columns
-		VendorID      string      `json:"vendor_id"`
-		DocumentType  string      `json:"document_type"`
-		InvoiceNumber string      `json:"invoice_number"`
-		InvoiceDate   event.Date  `json:"invoice_date"`
-		DueDate       *event.Date `json:"due_date"`
-		Currency      string      `json:"currency"`
-	}
-	if err := json.Unmarshal(data, &d); err != nil {
-		return err
-	}
-	due := d.InvoiceDate
-	if d.DueDate != nil {
-		due = *d.DueDate
-	}
-	kind := string(k)
-	if k == contract.Invoice && (d.DocumentType == kindPrepayment || d.DocumentType == kindOpening) {
-		kind = d.DocumentType
-	}
-	dimensions, found, err := jsondoc.Member(e.Payload, "dimensions")
-	if err != nil {
-		return err
-	}
-	if !found || string(dimensions) == "null" {
-		dimensions = []byte("{}")
-	}
-	b.documents.Sequences = append(b.documents.Sequences, int64(e.Sequence))
-	b.documents.InvoiceDates = append(b.documents.InvoiceDates, date(d.InvoiceDate))
-	b.documents.DueDates = append(b.documents.DueDates, date(due))
-	b.documents.DocumentIds = append(b.documents.DocumentIds, e.Stream.ID)
-	b.documents.VendorIds = append(b.documents.VendorIds, d.VendorID)
-	b.documents.Kinds = append(b.documents.Kinds, kind)
-	b.documents.InvoiceNumbers = append(b.documents.InvoiceNumbers, d.InvoiceNumber)
-	b.documents.Currencies = append(b.documents.Currencies, d.Currency)
-	b.documents.Dimensions = append(b.documents.Dimensions, string(dimensions))
-	return nil
-}
-
-// addPosting adds the entry of the line on the control account. A credit there is owed to
-// the vendor and positive, a debit negative.
-func (b *batch) addPosting(k contract.Kind, e *event.Recorded, data []byte) error {
-	var p contract.DocumentPosted
-	if err := json.Unmarshal(data, &p); err != nil {
-		return err
-	}
-	amount, functional := p.Amount, p.FunctionalAmount
-	if k == contract.CreditMemo {
-		amount, functional = amount.Neg(), functional.Neg()
-	}
-	b.entries.Sequences = append(b.entries.Sequences, int64(e.Sequence))
-	b.entries.EffectiveDates = append(b.entries.EffectiveDates, date(e.EffectiveDate))
-	b.entries.EventIds = append(b.entries.EventIds, pgtype.UUID{Bytes: e.ID, Valid: true})
-	b.entries.DocumentIds = append(b.entries.DocumentIds, e.Stream.ID)
-	b.entries.Actions = append(b.entries.Actions, actionPosted)
-	b.entries.Amounts = append(b.entries.Amounts, amount.String())
-	b.entries.FunctionalAmounts = append(b.entries.FunctionalAmounts, functional.String())
-	b.entries.FunctionalCurrencies = append(b.entries.FunctionalCurrencies, p.FunctionalCurrency)
-	return nil
 }
 
 func date(d event.Date) pgtype.Date { return pgtype.Date{Time: d.Time(), Valid: true} }

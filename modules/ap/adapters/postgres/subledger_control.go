@@ -43,9 +43,13 @@ type subledgerControlRow struct {
 
 // Query implements ports.ReadModelSource. Each row compares what the documents of accounts
 // payable leave open with the balance of the control accounts, as of one day and as known at
-// one sequence. The differences must be 0. Faults: cursor.malformed.
+// one sequence. The differences must be 0. Faults: cursor.malformed,
+// read.rebuilding.
 func (c *SubledgerControl) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report, error) {
-	book, err := c.items.functionalCurrency(ctx, q)
+	if err := requireRows(ctx, c.items.pool, c.items.queries, q); err != nil {
+		return ports.Report{}, err
+	}
+	book, err := functionalCurrency(ctx, c.items.pool, c.items.queries, q)
 	if err != nil {
 		return ports.Report{}, err
 	}

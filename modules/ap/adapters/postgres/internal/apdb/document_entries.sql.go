@@ -11,12 +11,80 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
-const documentEntryInsert = `-- name: DocumentEntryInsert :exec
+const documentPostingInsert = `-- name: DocumentPostingInsert :exec
+
 INSERT INTO ap.document_entries (
-    partition_id, version, sequence, effective_date, event_id, document_id, action, amount, functional_amount, functional_currency
+    partition_id, version, sequence, effective_date, event_id, document_id, action, amount, functional_amount, functional_currency, currency,
+    body_sequence, due_date, vendor_id
 )
 SELECT
-    $1::integer, $2::integer, e.sequence, e.effective_date, e.event_id, e.document_id, e.action, e.amount::numeric, e.functional_amount::numeric, e.functional_currency
+    $1::integer, $2::integer, e.sequence, e.effective_date, e.event_id, e.document_id, 'posted', e.amount::numeric,
+    e.functional_amount::numeric, e.functional_currency, e.currency, b.sequence, coalesce(b.due_date, '-infinity'), b.vendor_id
+FROM (
+    SELECT
+        unnest($3::bigint[]) AS sequence,
+        unnest($4::date[]) AS effective_date,
+        unnest($5::uuid[]) AS event_id,
+        unnest($6::text[]) AS document_id,
+        unnest($7::text[]) AS amount,
+        unnest($8::text[]) AS functional_amount,
+        unnest($9::text[]) AS functional_currency,
+        unnest($10::text[]) AS currency
+) AS e
+CROSS JOIN LATERAL (
+    SELECT
+        d.sequence,
+        d.due_date,
+        d.vendor_id
+    FROM ap.documents AS d
+    WHERE d.partition_id = $1 AND d.version = $2 AND d.document_id = e.document_id AND d.sequence < e.sequence
+    ORDER BY d.sequence DESC
+    LIMIT 1
+) AS b
+ON CONFLICT DO NOTHING
+`
+
+type DocumentPostingInsertParams struct {
+	PartitionID          int32
+	Version              int32
+	Sequences            []int64
+	EffectiveDates       []pgtype.Date
+	EventIds             []pgtype.UUID
+	DocumentIds          []string
+	Amounts              []string
+	FunctionalAmounts    []string
+	FunctionalCurrencies []string
+	Currencies           []string
+}
+
+// A posting repeats vendor and due date of the body that it posts. DocumentInsert comes before
+// it in a transaction, and DocumentSettlementInsert after it.
+func (q *Queries) DocumentPostingInsert(ctx context.Context, db DBTX, arg *DocumentPostingInsertParams) error {
+	_, err := db.Exec(ctx, documentPostingInsert,
+		arg.PartitionID,
+		arg.Version,
+		arg.Sequences,
+		arg.EffectiveDates,
+		arg.EventIds,
+		arg.DocumentIds,
+		arg.Amounts,
+		arg.FunctionalAmounts,
+		arg.FunctionalCurrencies,
+		arg.Currencies,
+	)
+	return err
+}
+
+const documentSettlementInsert = `-- name: DocumentSettlementInsert :exec
+
+INSERT INTO ap.document_entries (
+    partition_id, version, sequence, effective_date, event_id, document_id, action, amount, functional_amount, functional_currency, currency,
+    body_sequence, due_date, vendor_id, counterpart
+)
+SELECT
+    $1::integer, $2::integer, e.sequence, e.effective_date, e.event_id, e.document_id, e.action,
+    coalesce(nullif(e.amount, '')::numeric, -p.amount), coalesce(nullif(e.functional_amount, '')::numeric, -p.functional_amount),
+    p.functional_currency, p.currency, p.body_sequence, p.due_date, p.vendor_id, e.counterpart
 FROM (
     SELECT
         unnest($3::bigint[]) AS sequence,
@@ -26,26 +94,43 @@ FROM (
         unnest($7::text[]) AS action,
         unnest($8::text[]) AS amount,
         unnest($9::text[]) AS functional_amount,
-        unnest($10::text[]) AS functional_currency
+        unnest($10::text[]) AS counterpart
 ) AS e
+CROSS JOIN LATERAL (
+    SELECT
+        h.amount,
+        h.functional_amount,
+        h.functional_currency,
+        h.currency,
+        h.body_sequence,
+        h.due_date,
+        h.vendor_id
+    FROM ap.document_entries AS h
+    WHERE
+        h.partition_id = $1 AND h.version = $2 AND h.document_id = e.document_id AND h.sequence < e.sequence
+        AND h.action = 'posted'
+    ORDER BY h.sequence DESC
+    LIMIT 1
+) AS p
 ON CONFLICT DO NOTHING
 `
 
-type DocumentEntryInsertParams struct {
-	PartitionID          int32
-	Version              int32
-	Sequences            []int64
-	EffectiveDates       []pgtype.Date
-	EventIds             []pgtype.UUID
-	DocumentIds          []string
-	Actions              []string
-	Amounts              []string
-	FunctionalAmounts    []string
-	FunctionalCurrencies []string
+type DocumentSettlementInsertParams struct {
+	PartitionID       int32
+	Version           int32
+	Sequences         []int64
+	EffectiveDates    []pgtype.Date
+	EventIds          []pgtype.UUID
+	DocumentIds       []string
+	Actions           []string
+	Amounts           []string
+	FunctionalAmounts []string
+	Counterparts      []string
 }
 
-func (q *Queries) DocumentEntryInsert(ctx context.Context, db DBTX, arg *DocumentEntryInsertParams) error {
-	_, err := db.Exec(ctx, documentEntryInsert,
+// A settlement changes what the latest posting has opened. An empty amount takes all of it back.
+func (q *Queries) DocumentSettlementInsert(ctx context.Context, db DBTX, arg *DocumentSettlementInsertParams) error {
+	_, err := db.Exec(ctx, documentSettlementInsert,
 		arg.PartitionID,
 		arg.Version,
 		arg.Sequences,
@@ -55,7 +140,7 @@ func (q *Queries) DocumentEntryInsert(ctx context.Context, db DBTX, arg *Documen
 		arg.Actions,
 		arg.Amounts,
 		arg.FunctionalAmounts,
-		arg.FunctionalCurrencies,
+		arg.Counterparts,
 	)
 	return err
 }

@@ -7,28 +7,35 @@ package apdb
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
 const documentInsert = `-- name: DocumentInsert :exec
 INSERT INTO ap.documents (
-    partition_id, version, sequence, invoice_date, due_date, document_id, vendor_id, kind, invoice_number, currency, dimensions
+    partition_id, version, sequence, invoice_date, due_date, document_id, vendor_id, kind, invoice_number, currency, dimensions,
+    action, total, discount, body
 )
 SELECT
-    $1::integer, $2::integer, d.sequence, d.invoice_date, d.due_date, d.document_id, d.vendor_id, d.kind, d.invoice_number, d.currency, d.dimensions::jsonb
+    $1::integer, $2::integer, d.sequence, nullif(d.invoice_date, '')::date, nullif(d.due_date, '')::date, d.document_id, d.vendor_id,
+    d.kind, d.invoice_number, d.currency, d.dimensions::jsonb, d.action, d.total::numeric, nullif(d.discount, '')::json, d.body::json
 FROM (
     -- set-returning functions in one list advance together
     SELECT
         unnest($3::bigint[]) AS sequence,
-        unnest($4::date[]) AS invoice_date,
-        unnest($5::date[]) AS due_date,
+        unnest($4::text[]) AS invoice_date,
+        unnest($5::text[]) AS due_date,
         unnest($6::text[]) AS document_id,
         unnest($7::text[]) AS vendor_id,
         unnest($8::text[]) AS kind,
         unnest($9::text[]) AS invoice_number,
         unnest($10::text[]) AS currency,
-        unnest($11::text[]) AS dimensions
+        unnest($11::text[]) AS dimensions,
+        unnest($12::text[]) AS action,
+        unnest($13::text[]) AS total,
+        unnest($14::text[]) AS discount,
+        unnest($15::text[]) AS body
 ) AS d
 ON CONFLICT DO NOTHING
 `
@@ -37,14 +44,18 @@ type DocumentInsertParams struct {
 	PartitionID    int32
 	Version        int32
 	Sequences      []int64
-	InvoiceDates   []pgtype.Date
-	DueDates       []pgtype.Date
+	InvoiceDates   []string
+	DueDates       []string
 	DocumentIds    []string
 	VendorIds      []string
 	Kinds          []string
 	InvoiceNumbers []string
 	Currencies     []string
 	Dimensions     []string
+	Actions        []string
+	Totals         []string
+	Discounts      []string
+	Bodies         []string
 }
 
 func (q *Queries) DocumentInsert(ctx context.Context, db DBTX, arg *DocumentInsertParams) error {
@@ -60,148 +71,157 @@ func (q *Queries) DocumentInsert(ctx context.Context, db DBTX, arg *DocumentInse
 		arg.InvoiceNumbers,
 		arg.Currencies,
 		arg.Dimensions,
+		arg.Actions,
+		arg.Totals,
+		arg.Discounts,
+		arg.Bodies,
 	)
 	return err
 }
 
-const openItems = `-- name: OpenItems :many
-
-SELECT
-    d.vendor_id,
-    d.document_id,
-    d.invoice_number,
-    d.kind,
-    d.invoice_date,
-    d.due_date,
-    d.currency,
-    t.total::text AS total,
-    t.open::text AS open,
-    t.open_functional::text AS open_functional,
-    t.event_id::text AS event_id,
-    h.holds::text AS holds,
-    d.dimensions::text AS dimensions
+const documentStateEnd = `-- name: DocumentStateEnd :exec
+UPDATE ap.document_states AS s
+SET until_sequence = g.sequence
 FROM (
     SELECT
-        e.document_id,
-        coalesce(sum(e.amount) FILTER (WHERE e.action = 'posted'), 0) AS total,
-        sum(e.amount) AS open,
-        sum(e.functional_amount) AS open_functional,
-        coalesce(min(e.event_id::text) FILTER (WHERE e.action = 'posted'), '') AS event_id
-    FROM ap.document_entries AS e
-    WHERE
-        e.partition_id = $1 AND e.version = $2 AND e.effective_date <= $3 AND e.sequence <= $4
-        AND e.functional_currency = $5
-    GROUP BY e.document_id
-    HAVING sum(e.amount) <> 0 OR sum(e.functional_amount) <> 0
-) AS t
-INNER JOIN ap.documents AS d ON d.partition_id = $1 AND d.version = $2 AND d.document_id = t.document_id
-CROSS JOIN LATERAL (
-    SELECT coalesce(
-        json_agg(json_build_object('hold_id', o.hold_id, 'kind', o.kind, 'blocks', o.blocks) ORDER BY o.sequence), '[]'::json
-    ) AS holds
-    FROM ap.document_holds AS o
-    WHERE
-        o.partition_id = $1 AND o.version = $2 AND o.document_id = d.document_id AND NOT o.released
-        AND o.effective_date <= $3 AND o.sequence <= $4
-        AND NOT EXISTS (
-            SELECT 1
-            FROM ap.document_holds AS r
-            WHERE
-                r.partition_id = $1 AND r.version = $2 AND r.document_id = o.document_id AND r.hold_id = o.hold_id AND r.released
-                AND r.effective_date <= $3 AND r.sequence <= $4
-        )
-) AS h
+        n.document_id,
+        min(n.sequence) AS sequence
+    FROM (
+        SELECT
+            unnest($3::bigint[]) AS sequence,
+            unnest($4::text[]) AS document_id
+    ) AS n
+    GROUP BY n.document_id
+) AS g
 WHERE
-    ($6::text = '' OR d.vendor_id = $6)
-    AND ($7::text = '' OR d.currency = $7)
-    AND ($8::text = '' OR d.kind = $8)
-    AND ($9::text = '' OR d.due_date < nullif($9::text, '')::date)
-    AND ($10::text = '' OR (json_array_length(h.holds) > 0) = ($10::text = 'true'))
-    AND (d.vendor_id, d.due_date, d.document_id) > ($11::text, $12::date, $13::text)
-ORDER BY d.vendor_id, d.due_date, d.document_id
-LIMIT $14
+    s.partition_id = $1 AND s.version = $2 AND s.document_id = g.document_id
+    AND s.sequence < g.sequence AND s.until_sequence > g.sequence
 `
 
-type OpenItemsParams struct {
-	PartitionID        int32
-	Version            int32
-	AsOf               pgtype.Date
-	Known              int64
-	FunctionalCurrency string
-	VendorID           string
-	Currency           string
-	Kind               string
-	DueBefore          string
-	Held               string
-	AfterVendorID      string
-	AfterDueDate       pgtype.Date
-	AfterDocumentID    string
-	PageSize           int32
+type DocumentStateEndParams struct {
+	PartitionID int32
+	Version     int32
+	Sequences   []int64
+	DocumentIds []string
 }
 
-type OpenItemsRow struct {
-	VendorID       string
-	DocumentID     string
-	InvoiceNumber  string
-	Kind           string
-	InvoiceDate    pgtype.Date
-	DueDate        pgtype.Date
-	Currency       string
-	Total          string
-	Open           string
-	OpenFunctional string
-	EventID        string
-	Holds          string
-	Dimensions     string
-}
-
-// Amounts are returned as text, so that no type of the client changes the digits of the
-// report. The row after the cursor is the first one; an empty filter is none.
-func (q *Queries) OpenItems(ctx context.Context, db DBTX, arg *OpenItemsParams) ([]OpenItemsRow, error) {
-	rows, err := db.Query(ctx, openItems,
+func (q *Queries) DocumentStateEnd(ctx context.Context, db DBTX, arg *DocumentStateEndParams) error {
+	_, err := db.Exec(ctx, documentStateEnd,
 		arg.PartitionID,
 		arg.Version,
-		arg.AsOf,
-		arg.Known,
-		arg.FunctionalCurrency,
-		arg.VendorID,
-		arg.Currency,
-		arg.Kind,
-		arg.DueBefore,
-		arg.Held,
-		arg.AfterVendorID,
-		arg.AfterDueDate,
-		arg.AfterDocumentID,
-		arg.PageSize,
+		arg.Sequences,
+		arg.DocumentIds,
 	)
-	if err != nil {
-		return nil, err
-	}
-	defer rows.Close()
-	var items []OpenItemsRow
-	for rows.Next() {
-		var i OpenItemsRow
-		if err := rows.Scan(
-			&i.VendorID,
-			&i.DocumentID,
-			&i.InvoiceNumber,
-			&i.Kind,
-			&i.InvoiceDate,
-			&i.DueDate,
-			&i.Currency,
-			&i.Total,
-			&i.Open,
-			&i.OpenFunctional,
-			&i.EventID,
-			&i.Holds,
-			&i.Dimensions,
-		); err != nil {
-			return nil, err
-		}
-		items = append(items, i)
-	}
-	if err := rows.Err(); err != nil {
-		return nil, err
-	}
-	return items, nil
+	return err
+}
+
+const documentStateInsert = `-- name: DocumentStateInsert :exec
+INSERT INTO ap.document_states (partition_id, version, sequence, until_sequence, recorded_at, document_id, state)
+SELECT
+    $1::integer, $2::integer, n.sequence,
+    coalesce(lead(n.sequence) OVER (PARTITION BY n.document_id ORDER BY n.sequence), 9223372036854775807), n.recorded_at, n.document_id, n.state
+FROM (
+    SELECT
+        unnest($3::bigint[]) AS sequence,
+        unnest($4::timestamptz[]) AS recorded_at,
+        unnest($5::text[]) AS document_id,
+        unnest($6::text[]) AS state
+) AS n
+ON CONFLICT DO NOTHING
+`
+
+type DocumentStateInsertParams struct {
+	PartitionID int32
+	Version     int32
+	Sequences   []int64
+	RecordedAts []time.Time
+	DocumentIds []string
+	States      []string
+}
+
+func (q *Queries) DocumentStateInsert(ctx context.Context, db DBTX, arg *DocumentStateInsertParams) error {
+	_, err := db.Exec(ctx, documentStateInsert,
+		arg.PartitionID,
+		arg.Version,
+		arg.Sequences,
+		arg.RecordedAts,
+		arg.DocumentIds,
+		arg.States,
+	)
+	return err
+}
+
+const documentStepInsert = `-- name: DocumentStepInsert :exec
+INSERT INTO ap.document_steps (
+    partition_id, version, sequence, recorded_at, effective_date, event_id, document_id, action, actor_type, actor_id, on_behalf_of, data
+)
+SELECT
+    $1::integer, $2::integer, s.sequence, s.recorded_at, s.effective_date, s.event_id, s.document_id, s.action, s.actor_type,
+    s.actor_id, s.on_behalf_of, s.data::json
+FROM (
+    SELECT
+        unnest($3::bigint[]) AS sequence,
+        unnest($4::timestamptz[]) AS recorded_at,
+        unnest($5::date[]) AS effective_date,
+        unnest($6::uuid[]) AS event_id,
+        unnest($7::text[]) AS document_id,
+        unnest($8::text[]) AS action,
+        unnest($9::text[]) AS actor_type,
+        unnest($10::text[]) AS actor_id,
+        unnest($11::text[]) AS on_behalf_of,
+        unnest($12::text[]) AS data
+) AS s
+ON CONFLICT DO NOTHING
+`
+
+type DocumentStepInsertParams struct {
+	PartitionID    int32
+	Version        int32
+	Sequences      []int64
+	RecordedAts    []time.Time
+	EffectiveDates []pgtype.Date
+	EventIds       []pgtype.UUID
+	DocumentIds    []string
+	Actions        []string
+	ActorTypes     []string
+	ActorIds       []string
+	OnBehalfOfs    []string
+	Data           []string
+}
+
+func (q *Queries) DocumentStepInsert(ctx context.Context, db DBTX, arg *DocumentStepInsertParams) error {
+	_, err := db.Exec(ctx, documentStepInsert,
+		arg.PartitionID,
+		arg.Version,
+		arg.Sequences,
+		arg.RecordedAts,
+		arg.EffectiveDates,
+		arg.EventIds,
+		arg.DocumentIds,
+		arg.Actions,
+		arg.ActorTypes,
+		arg.ActorIds,
+		arg.OnBehalfOfs,
+		arg.Data,
+	)
+	return err
+}
+
+const hasEarlierRows = `-- name: HasEarlierRows :one
+
+SELECT EXISTS (SELECT 1 FROM ap.documents AS d WHERE d.partition_id = $1 AND d.version = $2 AND d.body IS NULL)
+`
+
+type HasEarlierRowsParams struct {
+	PartitionID int32
+	Version     int32
+}
+
+// HasEarlierRows reports whether an earlier release wrote the version's rows: only open items
+// can be read from them.
+func (q *Queries) HasEarlierRows(ctx context.Context, db DBTX, arg *HasEarlierRowsParams) (bool, error) {
+	row := db.QueryRow(ctx, hasEarlierRows, arg.PartitionID, arg.Version)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
 }

@@ -19,10 +19,9 @@ SELECT
     sum(b.ledger)::text AS ledger, sum(b.ledger_functional)::text AS ledger_functional
 FROM (
     SELECT
-        CASE WHEN $1::boolean THEN d.vendor_id ELSE '' END AS vendor, d.currency, ''::text AS account,
+        CASE WHEN $1::boolean THEN e.vendor_id ELSE '' END AS vendor, e.currency, ''::text AS account,
         e.amount AS subledger, e.functional_amount AS subledger_functional, 0::numeric AS ledger, 0::numeric AS ledger_functional
     FROM ap.document_entries AS e
-    JOIN ap.documents AS d ON d.partition_id = e.partition_id AND d.version = e.version AND d.document_id = e.document_id
     WHERE e.partition_id = $2 AND e.version = $3 AND e.effective_date <= $4 AND e.sequence <= $5
         AND e.functional_currency = $6
     UNION ALL

@@ -1,0 +1,264 @@
+package postgres
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/jackc/pgx/v5/pgtype"
+	"github.com/jackc/pgx/v5/pgxpool"
+
+	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/modules/ap/adapters/postgres/internal/apdb"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// Aging answers ap/aging.
+type Aging struct {
+	pool    *pgxpool.Pool
+	queries *apdb.Queries
+}
+
+var _ ports.ReadModelSource = (*Aging)(nil)
+
+// NewAging makes the source. The role of the pool must be able to read the schema ap.
+func NewAging(pool *pgxpool.Pool) *Aging { return &Aging{pool: pool, queries: apdb.New()} }
+
+// Parameters and defaults of aging.
+const (
+	paramBuckets   = "buckets"
+	defaultBuckets = "30,60,90"
+	maxBuckets     = 12
+	byVendor       = "vendor"
+)
+
+// Query implements ports.ReadModelSource. A row is a vendor, or a value of a dimension, in one
+// currency. The totals of the footer are of all pages. Faults: report.parameter_invalid,
+// cursor.invalid, read.rebuilding.
+func (a *Aging) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report, error) {
+	if err := requireRows(ctx, a.pool, a.queries, q); err != nil {
+		return ports.Report{}, err
+	}
+	book, err := functionalCurrency(ctx, a.pool, a.queries, q)
+	if err != nil {
+		return ports.Report{}, err
+	}
+	buckets, err := parseBuckets(q.Params[paramBuckets])
+	if err != nil {
+		return ports.Report{}, err
+	}
+	by := q.Params[paramBy]
+	if by == "" {
+		by = byVendor
+	}
+	if !dimensionName.MatchString(by) {
+		return ports.Report{}, parameterFault(paramBy, "vendor, or the name of a dimension such as department")
+	}
+	var after [2]string // value and currency
+	if q.Cursor != "" {
+		if err := readCursor(q.Cursor, &after); err != nil {
+			return ports.Report{}, err
+		}
+	}
+	found, err := a.sums(ctx, q, book, by, buckets)
+	if err != nil {
+		return ports.Report{}, fmt.Errorf("aging: %w", err)
+	}
+	rows, totals, functional, err := buckets.pivot(found)
+	if err != nil {
+		return ports.Report{}, fmt.Errorf("aging: %w", err)
+	}
+	report := ports.Report{Header: header(q, book, paramVendor, paramCurrency)}
+	report.Header = append(report.Header, ports.ReportField{Name: paramBy, Value: by}, ports.ReportField{Name: paramBuckets, Value: buckets.String()})
+	if q.Cursor != "" {
+		rows = slices.DeleteFunc(rows, func(r agingRow) bool { return slices.Compare([]string{r.value, r.currency}, after[:]) <= 0 })
+	}
+	if report.HasMore = len(rows) > q.Limit; report.HasMore {
+		rows = rows[:q.Limit]
+		if report.NextCursor, err = cursorText([2]string{rows[q.Limit-1].value, rows[q.Limit-1].currency}); err != nil {
+			return ports.Report{}, err
+		}
+	}
+	key := "vendor_id"
+	if by != byVendor {
+		key = by
+	}
+	for _, r := range rows {
+		row, err := buckets.fields(r, book, ports.ReportField{Name: key, Value: r.value}, ports.ReportField{Name: "currency", Value: r.currency})
+		if err != nil {
+			return ports.Report{}, err
+		}
+		report.Rows = append(report.Rows, row)
+	}
+	sums := []orderedRow{}
+	for _, r := range totals {
+		row, err := buckets.fields(r, book, ports.ReportField{Name: "currency", Value: r.currency})
+		if err != nil {
+			return ports.Report{}, err
+		}
+		sums = append(sums, row)
+	}
+	report.Footer = []ports.ReportField{{Name: "totals", Value: sums}, {Name: "total_functional", Value: formatAmount(functional, book)}}
+	return report, nil
+}
+
+var dimensionName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,49}$`)
+
+func (a *Aging) sums(ctx context.Context, q ports.ReadModelQuery, book money.Currency, by string, buckets agingBuckets) ([]apdb.AgingByVendorRow, error) {
+	p := &apdb.AgingByVendorParams{
+		PartitionID: int32(q.Partition), Version: int32(q.Version), AsOf: date(q.AsOf), Known: int64(q.Known), FunctionalCurrency: book.Code,
+		LastVendorID: lastVendor, Currency: q.Params[paramCurrency],
+	}
+	if id := q.Params[paramVendor]; id != "" {
+		p.FirstVendorID, p.LastVendorID = id, id
+	}
+	for _, days := range slices.Backward(buckets) {
+		p.Bounds = append(p.Bounds, date(q.AsOf.AddDays(-days)))
+	}
+	p.Bounds = append(p.Bounds, pgtype.Date{Time: q.AsOf.Time(), Valid: true})
+	if by == byVendor {
+		return a.queries.AgingByVendor(ctx, a.pool, p)
+	}
+	found, err := a.queries.AgingByDimension(ctx, a.pool, &apdb.AgingByDimensionParams{
+		Dimension: by, Bounds: p.Bounds, PartitionID: p.PartitionID, Version: p.Version, AsOf: p.AsOf, Known: p.Known,
+		FunctionalCurrency: p.FunctionalCurrency, FirstVendorID: p.FirstVendorID, LastVendorID: p.LastVendorID, Currency: p.Currency,
+	})
+	rows := make([]apdb.AgingByVendorRow, len(found))
+	for i := range found {
+		rows[i] = apdb.AgingByVendorRow(found[i])
+	}
+	return rows, err
+}
+
+// agingBuckets are the last days overdue of each bucket but the last one.
+type agingBuckets []int
+
+func parseBuckets(text string) (agingBuckets, error) {
+	if text == "" {
+		text = defaultBuckets
+	}
+	var b agingBuckets
+	for part := range strings.SplitSeq(text, ",") {
+		days, err := strconv.Atoi(part)
+		if err != nil || days < 1 || days > 36500 || (len(b) > 0 && days <= b[len(b)-1]) || len(b) == maxBuckets {
+			return nil, parameterFault(paramBuckets, fmt.Sprintf("up to %d ascending numbers of days such as %s", maxBuckets, defaultBuckets))
+		}
+		b = append(b, days)
+	}
+	return b, nil
+}
+
+func (b agingBuckets) String() string {
+	parts := make([]string, len(b))
+	for i, days := range b {
+		parts[i] = strconv.Itoa(days)
+	}
+	return strings.Join(parts, ",")
+}
+
+// names are the columns: not_due, 1-30, 31-60, 61-90, over_90.
+func (b agingBuckets) names() []string {
+	names, from := []string{"not_due"}, 1
+	for _, days := range b {
+		names = append(names, fmt.Sprintf("%d-%d", from, days))
+		from = days + 1
+	}
+	return append(names, fmt.Sprintf("over_%d", from-1))
+}
+
+// agingRow has the sums of the buckets, not due first.
+type agingRow struct {
+	value, currency string
+	open            []money.Number
+	functional      []money.Number
+}
+
+func (b agingBuckets) newRow(value, currency string) agingRow {
+	n := len(b) + 2
+	return agingRow{value: value, currency: currency, open: make([]money.Number, n), functional: make([]money.Number, n)}
+}
+
+// pivot makes rows of sums, the sums of all rows by currency, and the functional sum.
+func (b agingBuckets) pivot(sums []apdb.AgingByVendorRow) (rows, totals []agingRow, all money.Number, err error) {
+	byCurrency := map[string]agingRow{}
+	for _, s := range sums {
+		var open, functional money.Number
+		if err := open.Scan(s.Open); err != nil {
+			return nil, nil, all, err
+		}
+		if err := functional.Scan(s.OpenFunctional); err != nil {
+			return nil, nil, all, err
+		}
+		if n := len(rows); n == 0 || rows[n-1].value != s.Value || rows[n-1].currency != s.Currency {
+			rows = append(rows, b.newRow(s.Value, s.Currency))
+		}
+		if _, ok := byCurrency[s.Currency]; !ok {
+			byCurrency[s.Currency] = b.newRow("", s.Currency)
+			totals = append(totals, byCurrency[s.Currency])
+		}
+		i := len(b) + 1 - int(s.Bucket)
+		for _, r := range []agingRow{rows[len(rows)-1], byCurrency[s.Currency]} {
+			r.open[i], r.functional[i] = r.open[i].Add(open), r.functional[i].Add(functional)
+		}
+		all = all.Add(functional)
+	}
+	slices.SortFunc(totals, func(a, b agingRow) int { return strings.Compare(a.currency, b.currency) })
+	return rows, totals, all, nil
+}
+
+// fields writes a row: the key, the buckets and their total in document currency, then the same
+// in functional currency.
+func (b agingBuckets) fields(r agingRow, book money.Currency, key ...ports.ReportField) (orderedRow, error) {
+	currency, err := money.LookupCurrency(r.currency, time.Time{})
+	if err != nil {
+		return nil, err
+	}
+	row, names := orderedRow(key), append(b.names(), "total")
+	for _, part := range []struct {
+		suffix string
+		sums   []money.Number
+		in     money.Currency
+	}{{"", r.open, currency}, {"_functional", r.functional, book}} {
+		var total money.Number
+		for _, n := range part.sums {
+			total = total.Add(n)
+		}
+		for i, n := range append(slices.Clone(part.sums), total) {
+			row = append(row, ports.ReportField{Name: names[i] + part.suffix, Value: formatAmount(n, part.in)})
+		}
+	}
+	return row, nil
+}
+
+// orderedRow is a row whose columns depend on parameters.
+type orderedRow []ports.ReportField
+
+// MarshalJSON writes an object with the members in order.
+func (r orderedRow) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	b.WriteByte('{')
+	for i, f := range r {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		name, err := json.Marshal(f.Name)
+		if err != nil {
+			return nil, err
+		}
+		value, err := json.Marshal(f.Value)
+		if err != nil {
+			return nil, err
+		}
+		b.Write(name)
+		b.WriteByte(':')
+		b.Write(value)
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
