@@ -63,6 +63,11 @@ func (c *checker) check(ctx context.Context, d *contract.Document, date event.Da
 	if err != nil {
 		return nil, err
 	}
+	// First of all, so that a paper that comes again is recognised whatever has changed since.
+	tags, found, err := findPossibleDuplicates(ctx, c.state, c.kind, d, c.vendor, currency, c.settings.DuplicateWindowDays)
+	if err != nil {
+		return nil, err
+	}
 	if err := checkWithholding(d, c.settings); err != nil {
 		return nil, err
 	}
@@ -79,10 +84,6 @@ func (c *checker) check(ctx context.Context, d *contract.Document, date event.Da
 		return nil, err
 	}
 	invalid, err := codingFindings(ctx, c.ledger, d, dimensions, date)
-	if err != nil {
-		return nil, err
-	}
-	tags, found, err := findPossibleDuplicates(ctx, c.state, c.kind, d, c.vendor, currency, c.settings.DuplicateWindowDays)
 	if err != nil {
 		return nil, err
 	}

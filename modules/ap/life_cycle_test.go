@@ -307,3 +307,16 @@ func TestReadModels_EqualControlAccount(t *testing.T) {
 	}
 	require.Equal(t, open, listed)
 }
+
+// TestSubmit_DuplicateBeforeOtherRefusals checks that a paper that comes again is recognised even if
+// its period cannot be posted to any more: the answer says what became of its document.
+func TestSubmit_DuplicateBeforeOtherRefusals(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	b.vendor("V1", nil)
+	id := b.invoice(documentPayload("V1", "A-1", "100.00", nil))
+	b.execute("approver", "ap.reject_invoice", object{"invoice_id": id, "reason": "not ordered"})
+	f := b.refuse("ap.invoice.duplicate", "ap_clerk", "ap.submit_invoice", documentPayload("V1", "A-1", "100.00", object{"invoice_date": "2025-12-05"}))
+	require.Equal(t, "rejected", f.Attributes["holder_state"])
+	require.Equal(t, []string{"invoice_date"}, f.Attributes["differs"])
+}

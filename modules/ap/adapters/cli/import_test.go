@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -146,6 +147,43 @@ func TestImport_DuplicateWithOtherPostingDate(t *testing.T) {
 	require.Equal(t, cli.StatusDuplicate, r.Files[0].Status)
 	require.Equal(t, "D-1", r.Files[0].DocumentID)
 	require.NoError(t, r.Err())
+}
+
+// TestImport_RejectedDocument checks that a paper whose document was rejected or voided is never
+// a silent duplicate, whether the server still knows the key of the first import or not.
+func TestImport_RejectedDocument(t *testing.T) {
+	t.Parallel()
+	s := newServer()
+	path := writeInvoice(t, t.TempDir(), "a.xml")
+	require.Equal(t, 1, importFolder(t, s, 1, path).Totals.Accepted)
+	again := importFolder(t, s, 1, path)
+	require.NoError(t, again.Err())
+	require.Equal(t, cli.StatusDuplicate, again.Files[0].Status)
+	require.Equal(t, "submitted", again.Files[0].HolderState)
+	reissued := importFolder(t, s, 1, writeInvoice(t, t.TempDir(), "b.xml", "<cac:TaxTotal>", "<!-- issued again --><cac:TaxTotal>"))
+	require.NoError(t, reissued.Err(), "another file with the same figures is the same paper")
+	require.Equal(t, cli.StatusDuplicate, reissued.Files[0].Status)
+	require.Equal(t, []string{"source_document"}, reissued.Files[0].Differs)
+	for _, state := range []string{"rejected", "voided"} {
+		s.end("D-1", state)
+		for _, forgotten := range []bool{false, true} {
+			if forgotten {
+				clear(s.keys)
+			}
+			r := importFolder(t, s, 1, path)
+			f := r.Files[0]
+			require.Equal(t, cli.StatusReinstatable, f.Status)
+			require.Equal(t, state, f.HolderState)
+			require.Equal(t, "D-1", f.DocumentID)
+			require.Contains(t, f.Detail, "ap.reinstate_invoice")
+			require.Equal(t, cli.Totals{Reinstatable: 1}, counts(r))
+			require.Equal(t, 1, exitCode(t, r.Err()))
+			var table strings.Builder
+			require.NoError(t, r.WriteTable(&table))
+			require.Contains(t, table.String(), "was "+state)
+			require.Contains(t, table.String(), "1 to reinstate")
+		}
+	}
 }
 
 // TestImport_VendorIsRegisteredOnce imports files of one vendor concurrently and under several

@@ -18,10 +18,14 @@ type Status string
 // The statuses of a file.
 const (
 	StatusAccepted  Status = "accepted"  // the document was submitted
-	StatusDuplicate Status = "duplicate" // the same document was submitted before
+	StatusDuplicate Status = "duplicate" // the same document was submitted before and is alive
 	StatusRefused   Status = "refused"   // it breaks a rule of the standard or of the server
 	StatusPending   Status = "pending"   // its intent waits for the approval of another person
 	StatusFailed    Status = "failed"    // the outcome is unknown; run again
+
+	// StatusReinstatable: the document that holds the number was rejected or voided, so that nobody
+	// pays the paper unless a person reinstates that document.
+	StatusReinstatable Status = "reinstatable"
 )
 
 // Codes that the import itself gives to files.
@@ -52,6 +56,9 @@ type FileResult struct {
 	Warnings   []fault.Violation `json:"warnings"`
 	Holder     *fault.Holder     `json:"holder,omitempty"` // event and document that hold the number
 
+	HolderState string   `json:"holder_state,omitempty"` // of that document: submitted, posted, rejected, ...
+	Differs     []string `json:"differs,omitempty"`      // members in which it differs from the file
+
 	gross     money.Number
 	minorUnit int // decimals of Currency
 }
@@ -75,6 +82,7 @@ type Report struct {
 type Totals struct {
 	Accepted          int                       `json:"accepted"`
 	Duplicate         int                       `json:"duplicate"`
+	Reinstatable      int                       `json:"reinstatable"`
 	Refused           int                       `json:"refused"`
 	Pending           int                       `json:"pending"`
 	Failed            int                       `json:"failed"`
@@ -138,6 +146,8 @@ func (t *Totals) tally(s Status) {
 		t.Accepted++
 	case StatusDuplicate:
 		t.Duplicate++
+	case StatusReinstatable:
+		t.Reinstatable++
 	case StatusRefused:
 		t.Refused++
 	case StatusPending:
@@ -208,7 +218,7 @@ func (r *Report) WriteJSON(w io.Writer) error {
 }
 
 // Err returns an *ExitError with ExitUnfinished if a file failed, else with ExitRefused if
-// one was refused, else nil.
+// one was refused or is to be reinstated, else nil.
 func (r *Report) Err() error {
 	switch t := r.Totals; {
 	case !r.Complete:
@@ -217,6 +227,9 @@ func (r *Report) Err() error {
 			text = "the import ended early: " + printable(reason(r.cause)) + "; " + text
 		}
 		return &ExitError{code: ExitUnfinished, text: text, err: r.cause}
+	case t.Reinstatable > 0:
+		return &ExitError{code: ExitRefused, text: fmt.Sprintf("%d of %s refused, %d of documents that were rejected or voided; the report says why, and how to reinstate them",
+			t.Refused, count(len(r.Files), "file"), t.Reinstatable)}
 	case t.Refused > 0:
 		return &ExitError{code: ExitRefused, text: fmt.Sprintf("%d of %s refused; the report says why", t.Refused, count(len(r.Files), "file"))}
 	default:

@@ -1,6 +1,7 @@
 package cli_test
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -61,6 +62,8 @@ type keptAnswer struct {
 
 type keyHolder struct {
 	id, event, sequence, total string
+	state                      string // of a document; "": submitted
+	file                       string // of a document
 }
 
 func newServer() *server {
@@ -117,7 +120,9 @@ func (s *server) submit(r submission) (outcome, error) {
 	if err != nil {
 		return outcome{}, err
 	}
-	s.keys[r.IdempotencyKey] = keptAnswer{content, out}
+	if !r.DryRun {
+		s.keys[r.IdempotencyKey] = keptAnswer{content, out}
+	}
 	return out, nil
 }
 
@@ -152,6 +157,30 @@ func (s *server) register(r submission, out *outcome) error {
 	return nil
 }
 
+// differences are as the answer decodes them.
+func differences(sameTotal, sameFile bool) []any {
+	found := []any{}
+	if !sameTotal {
+		found = append(found, "total_amount")
+	}
+	if !sameFile {
+		found = append(found, "source_document")
+	}
+	return found
+}
+
+// end rejects or voids a document.
+func (s *server) end(id, state string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for key, h := range s.documents {
+		if h.id == id {
+			h.state = state
+			s.documents[key] = h
+		}
+	}
+}
+
 func (s *server) book(k contract.Kind, r submission, out *outcome) error {
 	var d contract.Submission
 	if err := json.Unmarshal(r.Payload, &d); err != nil {
@@ -168,11 +197,12 @@ func (s *server) book(k contract.Kind, r submission, out *outcome) error {
 	total := d.Currency + " " + d.TotalAmount.Fixed(money.MaxDecimals)
 	if first, taken := s.documents[key]; taken {
 		return fault.New(fault.Conflict, k.Code("duplicate"), "the number is taken; look at the holder").
-			WithHolder(first.holder()).With("totals_agree", first.total == total)
+			WithHolder(first.holder()).With("totals_agree", first.total == total).With("differs", differences(first.total == total, first.file == d.SourceDocument.SHA256)).
+			With("holder_state", cmp.Or(first.state, "submitted"))
 	}
 	id := fmt.Sprintf("D-%d", len(s.documents)+1)
 	h := s.emit(out, k.Event(contract.Submitted), k.Stream(id).String())
-	h.id, h.total = id, total
+	h.id, h.total, h.file = id, total, d.SourceDocument.SHA256
 	s.documents[key] = h
 	rule := client.RuleEvaluation{RuleID: "ap.submit.findings"}
 	if d.PayeeDiffers {

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"encoding/json"
+	"fmt"
 	"slices"
 	"strings"
 	"sync"
@@ -11,6 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/einvoice"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
+	"github.com/erpbackbone/backbone/modules/ap/domain"
 )
 
 // defaultNetDays are the terms of payment of a vendor that the import registers, in days
@@ -107,6 +109,9 @@ func (r *run) submit(p *inputFile) FileResult {
 	case ok && documentIDOf(submitted) == "", !ok && out.Status == string(intent.Executed):
 		return p.result.withError(unexpectedAnswer())
 	case ok:
+		if out.replayed {
+			return r.resultOfReplay(p, s, out, submitted)
+		}
 		return r.resultOfEvents(p, out, submitted)
 	case out.hasNoEvents():
 		return p.result.withError(out.earlierRefusal("this document"))
@@ -115,19 +120,29 @@ func (r *run) submit(p *inputFile) FileResult {
 	}
 }
 
-// resultOfEvents makes the result of a document that has a submitted event: accepted, or
-// duplicate if the server replayed the answer to an earlier import of the same file.
+// resultOfReplay makes the result of a file that was submitted before: the server repeats its
+// first answer, which does not say what became of the document. A dry run under another key is
+// refused as a duplicate and says it.
+func (r *run) resultOfReplay(p *inputFile, s submission, out outcome, submitted client.IntentEvent) FileResult {
+	f := &p.result
+	s.DryRun, s.key = true, idempotencyKey(s.key, "state")
+	if _, err := r.send(s); err != nil {
+		return r.resultOfFault(p, err)
+	}
+	f.DocumentID = documentIDOf(submitted)
+	r.recordTotal(*f)
+	f.Status, f.Code = StatusDuplicate, f.Kind.Code("duplicate")
+	f.Detail = "this file was submitted before; look at the document named here"
+	f.Holder = &fault.Holder{EventID: submitted.ID, DocumentID: f.DocumentID, Sequence: submitted.Sequence}
+	return *f
+}
+
+// resultOfEvents makes the result of a document that has a submitted event.
 func (r *run) resultOfEvents(p *inputFile, out outcome, submitted client.IntentEvent) FileResult {
 	f := p.result
 	f.DocumentID = documentIDOf(submitted)
 	r.recordTotal(f)
 	kind := f.Kind
-	if out.replayed {
-		f.Status, f.Code = StatusDuplicate, kind.Code("duplicate")
-		f.Detail = "this file was submitted before; look at the document named here"
-		f.Holder = &fault.Holder{EventID: submitted.ID, DocumentID: f.DocumentID, Sequence: submitted.Sequence}
-		return f
-	}
 	f.Status = StatusAccepted
 	for _, e := range out.Events {
 		if e.Type == kind.Event(contract.Held) {
@@ -144,16 +159,25 @@ func (r *run) resultOfEvents(p *inputFile, out outcome, submitted client.IntentE
 	return f
 }
 
-// resultOfFault makes the result of a document that the server answered with a fault: a
-// duplicate if its number is taken by a document with the same total, else refused or
-// failed.
+// memberSource is the member in which two files with the same figures differ: the paper was
+// issued again, and is the same one.
+const memberSource = "source_document"
+
+// resultOfFault makes the result of a document that the server answered with a fault. If its
+// number is taken, it is reinstatable if the holder was rejected or voided, and a duplicate if
+// the figures agree; else it is refused or failed.
 func (r *run) resultOfFault(p *inputFile, err error) FileResult {
 	f := p.result
 	failure, ok := fault.As(err)
 	if !ok || failure.Code != f.Kind.Code("duplicate") {
 		return f.withError(err)
 	}
-	if agree, _ := failure.Attributes["totals_agree"].(bool); !agree {
+	f.HolderState, _ = failure.Attributes["holder_state"].(string)
+	f.Differs = textList(failure.Attributes["differs"])
+	figures := slices.DeleteFunc(slices.Clone(f.Differs), func(member string) bool { return member == memberSource })
+	agree, _ := failure.Attributes["totals_agree"].(bool)
+	ended := f.HolderState == string(domain.StateRejected) || f.HolderState == string(domain.StateVoided)
+	if !ended && (!agree || len(figures) > 0) {
 		f = f.withError(err)
 		r.addFigures(&f)
 		return f
@@ -164,9 +188,34 @@ func (r *run) resultOfFault(p *inputFile, err error) FileResult {
 	}
 	if failure.Holder != nil {
 		f.DocumentID = failure.Holder.DocumentID
+	}
+	if ended {
+		f.Status = StatusReinstatable
+		f.Detail = fmt.Sprintf("document %s with this number was %s, and nobody pays it; if the paper is to be booked after all, reinstate it with %s",
+			f.DocumentID, f.HolderState, f.Kind.Intent("reinstate"))
+		return f
+	}
+	if failure.Holder != nil {
 		r.recordTotal(f)
 	}
 	return f
+}
+
+// textList reads a list of texts of a fault, which comes as it was made or decoded.
+func textList(v any) []string {
+	switch list := v.(type) {
+	case []string:
+		return list
+	case []any:
+		out := make([]string, 0, len(list))
+		for _, e := range list {
+			if text, ok := e.(string); ok {
+				out = append(out, text)
+			}
+		}
+		return out
+	}
+	return nil
 }
 
 // recordTotal keeps the total of a document that the server has, for addFigures.

@@ -52,13 +52,22 @@ func (f *FileResult) reasons() []string {
 	var out []string
 	switch f.Status {
 	case StatusDuplicate:
-		out = append(out, f.Code)
+		text := f.Code
+		if f.HolderState != "" {
+			text += ": the document is " + f.HolderState
+		}
+		if slices.Contains(f.Differs, memberSource) {
+			text += "; another file, with the same figures"
+		}
+		out = append(out, text)
+	case StatusReinstatable:
+		out = append(out, f.Code+": "+f.Detail)
 	case StatusRefused:
 		for _, v := range f.Violations {
 			out = append(out, finding(v))
 		}
 		if f.Holder != nil && f.Holder.DocumentID != "" {
-			out = append(out, "the number is taken by "+f.Holder.DocumentID)
+			out = append(out, "the number is taken by "+f.Holder.DocumentID+f.holderText())
 		}
 	case StatusPending, StatusFailed:
 		reason := f.Code + ": " + f.Detail
@@ -84,6 +93,21 @@ func (f *FileResult) reasons() []string {
 		return []string{"-"}
 	}
 	return out
+}
+
+// holderText says what became of the document that holds the number, and in what it differs.
+func (f *FileResult) holderText() string {
+	var parts []string
+	if f.HolderState != "" {
+		parts = append(parts, "is "+f.HolderState)
+	}
+	if len(f.Differs) > 0 {
+		parts = append(parts, "differs in "+strings.Join(f.Differs, ", "))
+	}
+	if len(parts) == 0 {
+		return ""
+	}
+	return ", which " + strings.Join(parts, " and ")
 }
 
 // finding writes a finding with its figures and position on one line.
@@ -147,10 +171,13 @@ func (t *Totals) write(w io.Writer, total int) {
 	_ = counts.Flush() // into memory
 }
 
-// summary writes the number of files by status. Pending and failed are left out when they
-// are 0.
+// summary writes the number of files by status. Reinstatable, pending and failed are left out
+// when they are 0.
 func (t *Totals) summary() string {
 	text := fmt.Sprintf("%d accepted, %s, %d refused", t.Accepted, count(t.Duplicate, "duplicate"), t.Refused)
+	if t.Reinstatable > 0 {
+		text += fmt.Sprintf(", %d to reinstate", t.Reinstatable)
+	}
 	if t.Pending > 0 {
 		text += fmt.Sprintf(", %d pending", t.Pending)
 	}
