@@ -111,7 +111,7 @@ func registerReadModels(r *module.Registrar) {
 func worklist() module.ReadModel {
 	return module.ReadModel{
 		Name: ReadModelDocuments, Projection: OpenItems,
-		Description: "Documents that wait for somebody, the oldest first: drafts, undecided documents, and those with an open amount. States are those known at the sequence; as_of decides the ages only.",
+		Description: "Documents that wait for an action, the oldest first: drafts, undecided documents, and those with an open amount. States are those known at the sequence; as_of decides the ages only.",
 		Params: []module.Param{
 			{Name: "state", Type: module.ParamString, Description: "one state: draft, submitted, validated, posted, partially_paid; also paid, rejected, voided or discarded, which are left out otherwise"},
 			{Name: "hold", Type: module.ParamString, Description: "with an open hold of this kind"},

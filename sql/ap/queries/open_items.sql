@@ -41,8 +41,12 @@ FROM (
     GROUP BY e.vendor_id, e.due_date, e.document_id, e.body_sequence
     HAVING sum(e.amount) <> 0 OR sum(e.functional_amount) <> 0
 ) AS t
-INNER JOIN ap.documents AS d
-    ON d.partition_id = @partition_id AND d.version = @version AND d.document_id = t.document_id AND d.sequence = t.body_sequence
+CROSS JOIN LATERAL ( -- LIMIT tells the planner that items have one body each, so that it reads them in the order of the index
+    SELECT b.document_id, b.invoice_number, b.kind, b.invoice_date, b.currency, b.dimensions, b.discount
+    FROM ap.documents AS b
+    WHERE b.partition_id = @partition_id AND b.version = @version AND b.document_id = t.document_id AND b.sequence = t.body_sequence
+    LIMIT 1
+) AS d
 CROSS JOIN LATERAL (
     SELECT coalesce(
         json_agg(json_build_object('hold_id', o.hold_id, 'kind', o.kind, 'blocks', o.blocks) ORDER BY o.sequence), '[]'::json

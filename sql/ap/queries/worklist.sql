@@ -1,5 +1,5 @@
 -- DocumentWorklist reads documents by state as known at a sequence, whatever their dates: what
--- is dated later waits for somebody too. The oldest document is the first one.
+-- is dated later waits too. The oldest document is the first one.
 
 -- name: DocumentWorklist :many
 SELECT

@@ -116,6 +116,7 @@ func openItemsFilters(q ports.ReadModelQuery) (*apdb.OpenItemsParams, error) {
 	}
 	if id := q.Params[paramVendor]; id != "" {
 		p.FirstVendorID, p.LastVendorID = id, id
+		p.AfterVendorID = id // with the first due date: all items of the vendor are after it
 	}
 	refuse := func(name, want string) (*apdb.OpenItemsParams, error) { return nil, parameterFault(name, want) }
 	if _, err := event.ParseDate(p.DueBefore); p.DueBefore != "" && err != nil {

@@ -344,7 +344,7 @@ type DocumentWorklistRow struct {
 }
 
 // DocumentWorklist reads documents by state as known at a sequence, whatever their dates: what
-// is dated later waits for somebody too. The oldest document is the first one.
+// is dated later waits too. The oldest document is the first one.
 func (q *Queries) DocumentWorklist(ctx context.Context, db DBTX, arg *DocumentWorklistParams) ([]DocumentWorklistRow, error) {
 	rows, err := db.Query(ctx, documentWorklist,
 		arg.PartitionID,
