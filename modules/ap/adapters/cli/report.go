@@ -23,8 +23,8 @@ const (
 	StatusPending   Status = "pending"   // its intent waits for the approval of another person
 	StatusFailed    Status = "failed"    // the outcome is unknown; run again
 
-	// StatusReinstatable: the document that holds the number was rejected or voided, so that nobody
-	// pays the paper unless a person reinstates that document.
+	// StatusReinstatable: the document that holds the number was rejected or voided, so that no
+	// payment takes the paper unless a person reinstates that document.
 	StatusReinstatable Status = "reinstatable"
 )
 

@@ -191,7 +191,7 @@ func (r *run) resultOfFault(p *inputFile, err error) FileResult {
 	}
 	if ended {
 		f.Status = StatusReinstatable
-		f.Detail = fmt.Sprintf("document %s with this number was %s, and nobody pays it; if the paper is to be booked after all, reinstate it with %s",
+		f.Detail = fmt.Sprintf("document %s with this number was %s, and no payment takes it; if the paper is to be booked after all, reinstate it with %s",
 			f.DocumentID, f.HolderState, f.Kind.Intent("reinstate"))
 		return f
 	}
