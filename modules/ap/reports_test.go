@@ -1,0 +1,158 @@
+package ap_test
+
+import (
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	appostgres "github.com/erpbackbone/backbone/modules/ap/adapters/postgres"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// pick are some columns of a row.
+func pick(row object, columns ...string) object {
+	out := object{}
+	for _, c := range columns {
+		out[c] = row[c]
+	}
+	return out
+}
+
+// TestReports_DocumentLife follows an invoice and a credit memo through the reports, on both axes.
+func TestReports_DocumentLife(t *testing.T) {
+	t.Parallel()
+	b := newStoredBooks(t)
+	b.must("vendor_admin", "ap.register_vendor", object{"vendor_id": "V1", "name": "Vendor V1", "country": "DE", "registration_id": "RV1"})
+	id := b.must("ap_clerk", "ap.submit_invoice", documentPayload("V1", "A-1", "1000.00", object{
+		"currency": "USD", "due_date": "2025-04-10", "payee_differs": true, "payment_reference": "RF-1", "discount": object{"date": "2025-03-25", "percent": n("2")},
+	}))
+	submitted := b.ends[len(b.ends)-1]
+	corrected := documentPayload("V1", "A-1", "800.00", object{"currency": "USD", "due_date": "2025-04-20", "payee_differs": true})
+	delete(corrected, "vendor_id")
+	delete(corrected, "invoice_number")
+	corrected["invoice_id"], corrected["reason"] = id, "price as agreed"
+	b.must("ap_clerk", "ap.correct_invoice", corrected)
+	b.must("approver", "ap.approve_invoice", object{"invoice_id": id, "posting_date": "2025-03-16"})
+	posted := b.ends[len(b.ends)-1]
+	memo := b.must("ap_clerk", "ap.submit_credit_memo", documentPayload("V1", "C-1", "300.00", object{"currency": "USD", "invoice_date": "2025-03-18"}))
+	b.must("approver", "ap.approve_credit_memo", object{"credit_memo_id": memo})
+	b.must("ap_clerk", "ap.apply_credit", object{"credit_memo_id": memo, "invoice_id": id, "amount": n("100.00"), "posting_date": "2025-03-20"})
+	applied := b.ends[len(b.ends)-1]
+	b.must("approver", "ap.release_hold", object{"hold_id": id + "-H1", "reason": "contract on file"})
+
+	columns := []string{"number", "due_date", "total", "applied", "open", "open_functional", "state", "days_overdue"}
+	items := rowsOf(b.at("ap/open-items", "2025-04-25", applied, nil))
+	require.Len(t, items, 2)
+	require.Equal(t, object{ // at 0.9512 on 03-16; the credit memo at 0.9033 on 03-18
+		"number": "A-1", "due_date": "2025-04-20", "total": "800.00", "applied": "100.00", "open": "700.00", "open_functional": "665.84",
+		"state": "partially_paid", "days_overdue": 5.0,
+	}, pick(items[1], columns...))
+	require.Equal(t, object{
+		"number": "C-1", "due_date": "2025-04-17", "total": "-300.00", "applied": "-100.00", "open": "-200.00", "open_functional": "-180.66",
+		"state": "partially_paid", "days_overdue": 8.0,
+	}, pick(items[0], columns...))
+	require.Equal(t, "800.00", rowsOf(b.at("ap/open-items", "2025-03-17", applied, nil))[0]["open"], "before the application")
+	require.Equal(t, "800.00", rowsOf(b.at("ap/open-items", "2025-04-25", posted, nil))[0]["open"], "before the application was known")
+
+	work := rowsOf(b.at("ap/documents", "", submitted, nil))
+	require.Len(t, work, 1)
+	require.Equal(t, object{"state": "submitted", "due_date": "2025-04-10", "total": "1000.00", "next_step": "approve", "next_roles": []any{"approver", "controller", "cfo"}},
+		pick(work[0], "state", "due_date", "total", "next_step", "next_roles"), "the body as it was known")
+	steps := func(known event.Sequence, params map[string]string) (out []string) {
+		for _, r := range rowsOf(b.at("ap/documents", "", known, params)) {
+			out = append(out, r["number"].(string)+" "+r["next_step"].(string))
+		}
+		return out
+	}
+	require.Equal(t, []string{"A-1 release", "C-1 apply"}, steps(applied, nil))
+	require.Equal(t, []string{"A-1 pay", "C-1 apply"}, steps(0, nil))
+	require.Equal(t, []string{"A-1 release"}, steps(applied, map[string]string{"hold": "PAYEE_DIFFERS"}))
+	require.Equal(t, []string{"A-1 pay", "C-1 apply"}, steps(0, map[string]string{"next_role": "treasurer", "vendor": "V1"}))
+	require.Equal(t, []string{"C-1 apply"}, steps(0, map[string]string{"next_role": "ap_clerk", "state": "partially_paid"}))
+	require.Empty(t, steps(0, map[string]string{"older_than": "1"}))
+	require.Empty(t, steps(0, map[string]string{"state": "draft"}))
+
+	page := b.at("ap/invoices/{id}", "", 0, map[string]string{"id": id})
+	require.Equal(t, object{"state": "partially_paid", "total": "800.00", "open": "700.00", "open_functional": "665.84"}, pick(page, "state", "total", "open", "open_functional"))
+	require.NotContains(t, page["document"], "vendor_name")
+	var actions []string
+	for _, r := range rowsOf(page) {
+		actions = append(actions, r["action"].(string)+" "+r["state"].(string)+" "+r["actor_id"].(string))
+	}
+	require.Equal(t, []string{
+		"submitted submitted person-ap_clerk", "held submitted person-ap_clerk", "corrected submitted person-ap_clerk", "approved posted person-approver",
+		"posted posted person-approver", "credit_applied partially_paid person-ap_clerk", "hold_released partially_paid person-approver",
+	}, actions)
+	hold := page["holds"].([]any)[0].(object)
+	require.Equal(t, object{"kind": "PAYEE_DIFFERS", "open": false}, pick(hold, "kind", "open"))
+	require.Equal(t, "person-ap_clerk", hold["placed"].(object)["actor_id"])
+	require.Equal(t, object{"actor_id": "person-approver", "reason": "contract on file"}, pick(hold["released"].(object), "actor_id", "reason"))
+	require.Equal(t, object{"step": 1.0, "actor_id": "person-approver", "counts": true}, pick(page["approvals"].([]any)[0].(object), "step", "actor_id", "counts"))
+	require.Equal(t, object{"action": "credit_applied", "counterpart": memo, "amount": "-100.00", "functional_amount": "-95.12", "date": "2025-03-20"},
+		pick(page["applications"].([]any)[0].(object), "action", "counterpart", "amount", "functional_amount", "date"))
+	require.Len(t, page["journals"], 2)
+
+	aging := b.at("ap/aging", "2025-04-25", 0, map[string]string{"buckets": "5"})
+	require.Equal(t, []object{{
+		"vendor_id": "V1", "currency": "USD", "not_due": "0.00", "1-5": "700.00", "over_5": "-200.00", "total": "500.00",
+		"not_due_functional": "0.00", "1-5_functional": "665.84", "over_5_functional": "-180.66", "total_functional": "485.18",
+	}}, rowsOf(aging))
+	require.Equal(t, "485.18", aging["total_functional"])
+	require.Equal(t, "PROD", rowsOf(b.at("ap/aging", "2025-04-25", 0, map[string]string{"by": "department"}))[0]["department"])
+
+	statement := b.at("ap/vendor-statement", "2025-04-25", 0, map[string]string{"vendor": "V1", "from": "2025-03-17"})
+	require.Equal(t, []any{object{"currency": "USD", "balance": "800.00", "functional_balance": "760.96"}}, statement["opening"])
+	require.Equal(t, []any{object{"currency": "USD", "balance": "500.00", "functional_balance": "485.18"}}, statement["closing"])
+	var lines []object
+	for _, r := range rowsOf(statement) {
+		lines = append(lines, pick(r, "date", "action", "debit", "credit", "balance", "functional_balance"))
+	}
+	require.Equal(t, []object{
+		{"date": "2025-03-18", "action": "posted", "debit": "300.00", "credit": "0.00", "balance": "500.00", "functional_balance": "489.97"},
+		{"date": "2025-03-20", "action": "applied", "debit": "0.00", "credit": "100.00", "balance": "600.00", "functional_balance": "580.30"},
+		{"date": "2025-03-20", "action": "credit_applied", "debit": "100.00", "credit": "0.00", "balance": "500.00", "functional_balance": "485.18"},
+	}, lines)
+}
+
+// TestReports_Parameters checks that reports refuse what they cannot answer, and do not answer from
+// rows of an earlier release.
+func TestReports_Parameters(t *testing.T) {
+	t.Parallel()
+	p := pool(t)
+	sources := map[string]ports.ReadModelSource{
+		"documents": appostgres.NewWorklist(p), "aging": appostgres.NewAging(p), "statement": appostgres.NewVendorStatement(p), "invoice": appostgres.NewDocument(p),
+	}
+	for _, c := range []struct{ source, code, param, value string }{
+		{"documents", "report.parameter_invalid", "state", "lost"}, {"documents", "report.parameter_invalid", "next_role", "auditor"},
+		{"documents", "report.parameter_invalid", "older_than", "-1"}, {"documents", "report.parameter_invalid", "kind", "toast"},
+		{"aging", "report.parameter_invalid", "buckets", "30,30"}, {"aging", "report.parameter_invalid", "buckets", "a"},
+		{"aging", "report.parameter_invalid", "by", "no such'"}, {"statement", "report.parameter_invalid", "from", "May"},
+		{"invoice", "ap.invoice.not_found", "id", "X"},
+	} {
+		_, err := sources[c.source].Query(t.Context(), ports.ReadModelQuery{Version: 2, Limit: 1, Params: map[string]string{c.param: c.value}})
+		require.Equal(t, c.code, fault.CodeOf(err), "%s %s=%s", c.source, c.param, c.value)
+	}
+	for _, name := range []string{"documents", "aging", "statement"} {
+		_, err := sources[name].Query(t.Context(), ports.ReadModelQuery{Version: 2, Limit: 1, Cursor: "x"})
+		require.Equal(t, "cursor.invalid", fault.CodeOf(err), name)
+	}
+	// A row as the release before wrote it: open items are read from it, other reports wait.
+	_, err := p.Exec(t.Context(), `INSERT INTO ap.ledgers (sequence, partition_id, functional_currency) VALUES (1, 7, 'EUR');
+		INSERT INTO ap.documents (sequence, partition_id, invoice_date, due_date, document_id, vendor_id, kind, invoice_number, currency, dimensions)
+			VALUES (2, 7, '2025-03-01', '2025-04-01', 'D1', 'V1', 'invoice', 'A-1', 'EUR', '{}');
+		INSERT INTO ap.document_entries (sequence, partition_id, effective_date, event_id, document_id, action, amount, functional_amount, functional_currency)
+			VALUES (3, 7, '2025-03-01', gen_random_uuid(), 'D1', 'posted', 10, 10, 'EUR')`)
+	require.NoError(t, err)
+	q := ports.ReadModelQuery{Partition: 7, Version: 1, AsOf: event.MustDate("2025-03-31"), Known: 9, Limit: 10, Params: map[string]string{"vendor": "V1"}}
+	for name, source := range sources {
+		_, err := source.Query(t.Context(), q)
+		require.Equal(t, "read.rebuilding", fault.CodeOf(err), name)
+	}
+	report, err := appostgres.NewOpenItems(p).Query(t.Context(), q)
+	require.NoError(t, err)
+	rows := items(t, report)
+	require.Len(t, rows, 1)
+	require.Equal(t, "10.00 2025-04-01", rows[0].Open+" "+rows[0].DueDate)
+}
