@@ -250,7 +250,7 @@ func (j *journalBuilder) addTax() {
 // addNonRecoverableTax posts tax that cannot be recovered to the group's expense account.
 // Without one it allocates the tax to the accounts of the group's lines by their amounts.
 func (j *journalBuilder) addNonRecoverableTax(group string, g gl.TaxGroup, tax money.Number) {
-	const text = "Tax that cannot be recovered"
+	const text = contract.TextNotRecoverable
 	if tax.IsZero() || j.err != nil {
 		return
 	}
@@ -303,6 +303,6 @@ func (j *journalBuilder) addWithholding() {
 			return
 		}
 		j.add(j.accountOrProfile(code.Account, gl.RoleWithholding), w.Amount.Neg(),
-			gl.SubledgerLine{Description: "Withholding " + w.Code, TaxCode: w.Code, Dimensions: j.withDepartment(nil)})
+			gl.SubledgerLine{Description: contract.TextWithholding + w.Code, TaxCode: w.Code, Dimensions: j.withDepartment(nil)})
 	}
 }

@@ -3,6 +3,7 @@ package ap
 import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
+	gl "github.com/erpbackbone/backbone/modules/gl/contract"
 )
 
 // OpenItems is the projection of documents and its read models. A change of the rows needs a
@@ -22,6 +23,13 @@ const (
 	Vendors          = "ap.vendors"
 	VendorsVersion   = 2
 	ReadModelVendors = "vendors"
+)
+
+// Tax is the projection of the tax lines of journals that the module posted, and its read model.
+const (
+	Tax                 = "ap.tax"
+	TaxVersion          = 1
+	ReadModelTaxSummary = "tax-summary"
 )
 
 // eventLedgerConfigured is an event of the general ledger. The projection of open items
@@ -86,6 +94,8 @@ func registerReadModels(r *module.Registrar) {
 	r.ReadModel(aging())
 	r.ReadModel(vendorStatement())
 	registerSubledgerControl(r)
+	r.Projection(module.Projection{Name: Tax, Version: TaxVersion, EventTypes: []string{gl.EventJournalPosted, eventLedgerConfigured}})
+	r.ReadModel(taxSummary())
 	r.Projection(module.Projection{Name: Vendors, Version: VendorsVersion, EventTypes: []string{
 		contract.EventVendorRegistered, contract.EventVendorChanged, contract.EventVendorBlocked, contract.EventVendorUnblocked,
 		contract.EventContactRecorded, contract.EventContactRemoved,
@@ -214,4 +224,31 @@ func vendorStatement() module.ReadModel {
 			{Name: "event_id", Type: "string", Description: "event that changed the open amount"},
 		},
 	}
+}
+
+func taxSummary() module.ReadModel {
+	m := module.ReadModel{
+		Name: ReadModelTaxSummary, Projection: Tax,
+		Description: "Tax of the journals that accounts payable posted, by tax group and currency: a worksheet for the VAT return of a period. The footer has the totals in functional currency: recoverable and output tax, and output less recoverable.",
+		Params: []module.Param{
+			{Name: "from", Type: module.ParamDate, Description: "first posting date"},
+			{Name: "by", Type: module.ParamString, Description: "period: a row for each period"},
+		},
+		Columns: []module.Column{
+			{Name: "period", Type: "string", Description: "period of the journals, with by=period"},
+			{Name: "tax_group", Type: "string", Description: "tax group of the ledger's settings"},
+			{Name: "category", Type: "string", Description: "category of the group, as S, AE or K"},
+			{Name: "rate", Type: "string", Description: "percent, of the settings"},
+			{Name: "currency", Type: "string", Description: "document currency"},
+		},
+	}
+	for _, in := range []struct{ suffix, currency string }{{"", "document currency"}, {"_functional", "functional currency"}} {
+		for _, c := range []struct{ name, description string }{
+			{"taxable", "amount of the lines in the group, less credit memos"}, {"tax", "recoverable and not recoverable tax"}, {"recoverable", "input tax to deduct"},
+			{"not_recoverable", "tax that is an expense"}, {"output", "tax owed to the tax office (reverse charge)"},
+		} {
+			m.Columns = append(m.Columns, module.Column{Name: c.name + in.suffix, Type: "amount", Description: c.description + ", " + in.currency})
+		}
+	}
+	return m
 }

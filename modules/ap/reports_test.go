@@ -7,6 +7,7 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/money"
 	appostgres "github.com/erpbackbone/backbone/modules/ap/adapters/postgres"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -155,4 +156,59 @@ func TestReports_Parameters(t *testing.T) {
 	rows := items(t, report)
 	require.Len(t, rows, 1)
 	require.Equal(t, "10.00 2025-04-01", rows[0].Open+" "+rows[0].DueDate)
+}
+
+// TestReports_TaxSummary compares the summary with the ledger's tax accounts, also after a void.
+func TestReports_TaxSummary(t *testing.T) {
+	t.Parallel()
+	b := newStoredBooks(t)
+	b.must("vendor_admin", "ap.register_vendor", object{"vendor_id": "V1", "name": "Vendor V1", "country": "DE", "registration_id": "RV1"})
+	post := func(kind, number, group, net, tax, day string) string {
+		total := money.MustNumber(net).Add(money.MustNumber(tax))
+		id := b.must("ap_clerk", "ap.submit_"+kind, documentPayload("V1", number, total.String(), object{
+			"invoice_date": day, "tax_amount": n(tax), "tax_lines": []object{{"taxable_amount": n(net), "tax_amount": n(tax), "tax_group": group}},
+			"lines": []object{{"line_number": 1, "amount": n(net), "account": "5100", "tax_group": group, "dimensions": object{"department": "PROD"}}},
+		}))
+		b.must("cfo", "ap.approve_"+kind, object{kind + "_id": id})
+		return id
+	}
+	post("invoice", "T-1", "S/19", "1000.00", "190.00", "2025-03-03")
+	post("invoice", "T-2", "S/7", "200.00", "14.00", "2025-03-04") // half of it is recoverable
+	post("invoice", "T-3", "AE/0", "300.00", "0.00", "2025-03-05") // reverse charge at 19 %
+	post("credit_memo", "T-4", "S/19", "100.00", "19.00", "2025-04-02")
+	void := post("invoice", "T-5", "S/10", "50.00", "5.00", "2025-03-06")
+	b.must("controller", "ap.void_invoice", object{"invoice_id": void, "reason": "booked in error", "posting_date": "2025-04-07"})
+
+	march := rowsOf(b.at("ap/tax-summary", "2025-03-31", 0, nil))
+	columns := []string{"tax_group", "category", "rate", "taxable", "tax", "recoverable", "not_recoverable", "output"}
+	row := func(group, category, rate, taxable, tax, recoverable, expense, output string) object {
+		return object{
+			"tax_group": group, "category": category, "rate": rate, "taxable": taxable, "tax": tax, "recoverable": recoverable, "not_recoverable": expense, "output": output,
+		}
+	}
+	var got []object
+	for _, r := range march {
+		got = append(got, pick(r, columns...))
+	}
+	require.Equal(t, []object{
+		row("AE/0", "AE", "19", "300.00", "57.00", "57.00", "0.00", "57.00"),
+		row("S/10", "S", "10", "50.00", "5.00", "0.00", "5.00", "0.00"),
+		row("S/19", "S", "19", "1000.00", "190.00", "190.00", "0.00", "0.00"),
+		row("S/7", "S", "7", "200.00", "14.00", "7.00", "7.00", "0.00"),
+	}, got)
+	april := rowsOf(b.at("ap/tax-summary", "2025-04-30", 0, map[string]string{"from": "2025-04-01", "by": "period"}))
+	require.Len(t, april, 2)
+	require.Equal(t, object{"period": "2025-04", "tax_group": "S/10", "taxable": "-50.00", "tax": "-5.00"}, pick(april[0], "period", "tax_group", "taxable", "tax"))
+	require.Equal(t, "-19.00", april[1]["recoverable"])
+
+	for _, known := range b.ends {
+		report := b.at("ap/tax-summary", "2025-12-31", known, nil)
+		balances := map[string]money.Number{}
+		for _, r := range rowsOf(b.at("gl/trial-balance", "2025-12-31", known, nil)) {
+			balances[r["account"].(string)] = money.MustNumber(r["balance"].(string))
+		}
+		input := balances["1400"].Add(balances["1410"])
+		require.Equal(t, input.Fixed(2), report["recoverable_functional"], "known at %d", known)
+		require.Equal(t, balances["2200"].Neg().Fixed(2), report["output_functional"], "known at %d", known)
+	}
 }

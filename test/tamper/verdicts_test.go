@@ -62,7 +62,7 @@ func harmlessTable(name, columns, why string) table {
 }
 
 // activeVersions are the versions of projections that readers see in new books.
-var activeVersions = map[string]int{ap.OpenItems: ap.OpenItemsVersion, ap.Vendors: ap.VendorsVersion, gl.ProjectionLedger: 1}
+var activeVersions = map[string]int{ap.OpenItems: ap.OpenItemsVersion, ap.Vendors: ap.VendorsVersion, ap.Tax: ap.TaxVersion, gl.ProjectionLedger: 1}
 
 // readModel is a table that a projection derives from the log.
 // In the columns of constants a constraint allows one value only.
@@ -543,6 +543,8 @@ var verdicts = []table{
 	readModel("ap.document_steps", ap.OpenItems, "sequence recorded_at partition_id version effective_date event_id document_id action actor_type actor_id on_behalf_of data"),
 	readModel("ap.document_states", ap.OpenItems, "sequence until_sequence recorded_at partition_id version document_id state"),
 	readModel("ap.ledgers", ap.OpenItems, "sequence partition_id functional_currency version"),
+	readModel("ap.tax_settings", ap.Tax, "sequence partition_id version tax_group rate input_account output_account functional_currency"),
+	readModel("ap.tax_lines", ap.Tax, "sequence partition_id version line_number effective_date period tax_group part currency amount functional_amount functional_currency"),
 	readModel("ap.vendors", ap.Vendors, "sequence partition_id effective_date natural_person event_id vendor_id country status subject name version"),
 	readModel("ap.vendor_contacts", ap.Vendors, "sequence partition_id effective_date removed vendor_id contact_id subject name email phone job_function version"),
 	readModel("ap.vendor_accounts", ap.Vendors, "sequence partition_id effective_date vendor_id request_id currency state subject iban account bank bic holder version"),

@@ -214,3 +214,10 @@ const (
 	BlocksApproval = "approval"
 	BlocksPayment  = "payment"
 )
+
+// Texts of journal lines that no account tells apart from a document's own lines. Read models
+// recognise the lines by them.
+const (
+	TextNotRecoverable = "Tax that cannot be recovered"
+	TextWithholding    = "Withholding " // before the code
+)

@@ -21,15 +21,17 @@ func New() plugin.Module {
 		Projections: map[string]ports.ProjectionHandler{
 			ap.OpenItems: postgres.NewProjection(),
 			ap.Vendors:   postgres.NewVendorProjection(),
+			ap.Tax:       postgres.NewTaxProjection(),
 		},
 		ReadModels: func(pool *pgxpool.Pool) map[string]ports.ReadModelSource {
 			return map[string]ports.ReadModelSource{
-				ap.ReadModelOpenItems: postgres.NewOpenItems(pool),
-				ap.ReadModelVendors:   postgres.NewVendors(pool),
-				ap.ReadModelDocuments: postgres.NewWorklist(pool),
-				ap.ReadModelDocument:  postgres.NewDocument(pool),
-				ap.ReadModelAging:     postgres.NewAging(pool),
-				ap.ReadModelStatement: postgres.NewVendorStatement(pool),
+				ap.ReadModelOpenItems:  postgres.NewOpenItems(pool),
+				ap.ReadModelVendors:    postgres.NewVendors(pool),
+				ap.ReadModelDocuments:  postgres.NewWorklist(pool),
+				ap.ReadModelDocument:   postgres.NewDocument(pool),
+				ap.ReadModelAging:      postgres.NewAging(pool),
+				ap.ReadModelStatement:  postgres.NewVendorStatement(pool),
+				ap.ReadModelTaxSummary: postgres.NewTaxSummary(pool),
 
 				ap.ReadModelSubledgerControl: postgres.NewSubledgerControl(pool, ap.LedgerProjection),
 			}
