@@ -212,3 +212,48 @@ func TestReports_TaxSummary(t *testing.T) {
 		require.Equal(t, balances["2200"].Neg().Fixed(2), report["output_functional"], "known at %d", known)
 	}
 }
+
+// TestOpenItems_Payments checks the entries of payments, and of a voided one.
+func TestOpenItems_Payments(t *testing.T) {
+	t.Parallel()
+	b, p := newBooks(t), pool(t)
+	b.vendor("V1", nil)
+	id := b.invoice(documentPayload("V1", "A-1", "1000.00", object{"currency": "USD"}))
+	b.execute("approver", "ap.approve_invoice", object{"invoice_id": id})
+	project(t, p, appostgres.NewProjection(), b.all(), 100)
+	head, posted := b.head(), b.all()[len(b.all())-1]
+	pay := func(n event.Sequence, action, data string) event.Recorded {
+		e := posted
+		e.Sequence, e.Type, e.ID = head+n, "ap.invoice."+action, event.ID{byte(n)}
+		e.Payload = []byte(`{"data":` + data + `}`)
+		return e
+	}
+	project(t, p, appostgres.NewProjection(), []event.Recorded{
+		pay(1, "partially_paid", `{"applied":400,"open_after":600,"payment_id":"P-1","functional_amount":369.80}`),
+		pay(2, "paid", `{"applied":600,"open_after":0,"payment_id":"P-2","functional_amount":554.70}`),
+		pay(3, "payment_reversed", `{"applied":400,"open_after":400,"payment_id":"P-1","functional_amount":369.80}`),
+	}, 10)
+	state := func(known event.Sequence) string {
+		report, err := appostgres.NewDocument(p).Query(t.Context(), ports.ReadModelQuery{
+			Partition: b.entity.Partition, Entity: b.entity, AsOf: event.MustDate("2025-12-31"), Known: known, Limit: 100, Params: map[string]string{"id": id},
+		})
+		require.NoError(t, err)
+		for _, f := range report.Header {
+			if f.Name == "state" {
+				return f.Value.(string)
+			}
+		}
+		return ""
+	}
+	open := func(known event.Sequence) string {
+		rows := b.openItems(p, "2025-12-31", known, nil)
+		if len(rows) == 0 {
+			return ""
+		}
+		return rows[0].Open + " " + rows[0].OpenFunctional
+	}
+	require.Equal(t, "1000.00 924.50 posted", open(head)+" "+state(head))
+	require.Equal(t, "600.00 554.70 partially_paid", open(head+1)+" "+state(head+1))
+	require.Equal(t, " paid", open(head+2)+" "+state(head+2))
+	require.Equal(t, "400.00 369.80 partially_paid", open(head+3)+" "+state(head+3))
+}

@@ -1,6 +1,7 @@
 package postgres
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -26,11 +27,17 @@ const (
 // bodyActions are the actions whose event has a body of the document.
 var bodyActions = []string{contract.Drafted, contract.Submitted, contract.Corrected, contract.Reinstated}
 
+// Actions of documents that a payment settles in part, or whose payment was voided.
+const (
+	actionPartiallyPaid   = "partially_paid"
+	actionPaymentReversed = "payment_reversed"
+)
+
 // settlementSigns says of each action that changes what is open, after the posting, whether it
 // takes from the open amount (-1) or gives back (1).
 var settlementSigns = map[string]int{
-	contract.Applied: -1, contract.CreditApplied: -1, contract.PrepaymentApplied: -1,
-	contract.Unapplied: 1, contract.CreditUnapplied: 1, contract.PrepaymentUndone: 1,
+	contract.Applied: -1, contract.CreditApplied: -1, contract.PrepaymentApplied: -1, contract.Paid: -1, actionPartiallyPaid: -1,
+	contract.Unapplied: 1, contract.CreditUnapplied: 1, contract.PrepaymentUndone: 1, actionPaymentReversed: 1,
 }
 
 // stateAfter has the state that an action leads to. Of an approved document something is open
@@ -38,7 +45,7 @@ var settlementSigns = map[string]int{
 var stateAfter = map[string]domain.State{
 	contract.Drafted: domain.StateDraft, contract.Discarded: domain.StateDiscarded, contract.Submitted: domain.StateSubmitted,
 	contract.Corrected: domain.StateSubmitted, contract.Reinstated: domain.StateSubmitted, contract.Validated: domain.StateValidated,
-	contract.Approved: domain.StatePosted, contract.Posted: domain.StatePosted, contract.Paid: domain.StatePaid,
+	contract.Approved: domain.StatePosted, contract.Posted: domain.StatePosted,
 	contract.Rejected: domain.StateRejected, contract.Voided: domain.StateVoided,
 }
 
@@ -227,25 +234,31 @@ func (b *documentBatch) addVoid(e *event.Recorded, data []byte) error {
 }
 
 // addSettlement adds the entry of an event that changes what is open, and the state that
-// follows. A credit memo's amounts are negative.
+// follows. A credit memo's amounts are negative. A document that owes nothing is paid without an
+// entry.
 func (b *documentBatch) addSettlement(k contract.Kind, action string, e *event.Recorded, data []byte) error {
 	sign, ok := settlementSigns[action]
 	if !ok {
 		return nil
 	}
 	var s struct {
-		Amount     money.Number         `json:"amount"`
+		Amount     money.Number         `json:"amount"`  // of an application
+		Applied    money.Number         `json:"applied"` // of a payment
 		Functional money.Number         `json:"functional_amount"`
 		OpenAfter  money.Number         `json:"open_after"`
 		With       contract.DocumentRef `json:"with"`
+		PaymentID  string               `json:"payment_id"`
 	}
 	if err := json.Unmarshal(data, &s); err != nil {
 		return err
 	}
+	amount, functional := s.Amount.Add(s.Applied), s.Functional
 	if (sign < 0) != (k == contract.CreditMemo) {
-		s.Amount, s.Functional = s.Amount.Neg(), s.Functional.Neg()
+		amount, functional = amount.Neg(), functional.Neg()
 	}
-	b.appendSettlement(e, action, s.Amount.String(), s.Functional.String(), s.With.ID())
+	if !amount.IsZero() || !functional.IsZero() {
+		b.appendSettlement(e, action, amount.String(), functional.String(), cmp.Or(s.PaymentID, s.With.ID()))
+	}
 	state := domain.StatePosted
 	if s.OpenAfter.IsZero() {
 		state = domain.StatePaid
