@@ -9,6 +9,192 @@ import (
 	"time"
 )
 
+// Defines values for ApBlockVendorPayloadScope.
+const (
+	ApBlockVendorPayloadScopeAll     ApBlockVendorPayloadScope = "all"
+	ApBlockVendorPayloadScopePayment ApBlockVendorPayloadScope = "payment"
+)
+
+// Defines values for ApCorrectCreditMemoPayloadDocumentType.
+const (
+	ApCorrectCreditMemoPayloadDocumentTypeOpening    ApCorrectCreditMemoPayloadDocumentType = "opening"
+	ApCorrectCreditMemoPayloadDocumentTypePrepayment ApCorrectCreditMemoPayloadDocumentType = "prepayment"
+	ApCorrectCreditMemoPayloadDocumentTypeStandard   ApCorrectCreditMemoPayloadDocumentType = "standard"
+)
+
+// Defines values for ApCorrectCreditMemoPayloadDueDateSource.
+const (
+	ApCorrectCreditMemoPayloadDueDateSourceDefaultTerms ApCorrectCreditMemoPayloadDueDateSource = "default_terms"
+	ApCorrectCreditMemoPayloadDueDateSourceDocument     ApCorrectCreditMemoPayloadDueDateSource = "document"
+	ApCorrectCreditMemoPayloadDueDateSourceVendorTerms  ApCorrectCreditMemoPayloadDueDateSource = "vendor_terms"
+)
+
+// Defines values for ApCorrectCreditMemoPayloadLinesKind.
+const (
+	ApCorrectCreditMemoPayloadLinesKindAllowance ApCorrectCreditMemoPayloadLinesKind = "allowance"
+	ApCorrectCreditMemoPayloadLinesKindCharge    ApCorrectCreditMemoPayloadLinesKind = "charge"
+	ApCorrectCreditMemoPayloadLinesKindItem      ApCorrectCreditMemoPayloadLinesKind = "item"
+)
+
+// Defines values for ApCorrectCreditMemoPayloadPayeeBank.
+const (
+	ApCorrectCreditMemoPayloadPayeeBankMatch    ApCorrectCreditMemoPayloadPayeeBank = "match"
+	ApCorrectCreditMemoPayloadPayeeBankMismatch ApCorrectCreditMemoPayloadPayeeBank = "mismatch"
+	ApCorrectCreditMemoPayloadPayeeBankNone     ApCorrectCreditMemoPayloadPayeeBank = "none"
+)
+
+// Defines values for ApCorrectInvoicePayloadDocumentType.
+const (
+	ApCorrectInvoicePayloadDocumentTypeOpening    ApCorrectInvoicePayloadDocumentType = "opening"
+	ApCorrectInvoicePayloadDocumentTypePrepayment ApCorrectInvoicePayloadDocumentType = "prepayment"
+	ApCorrectInvoicePayloadDocumentTypeStandard   ApCorrectInvoicePayloadDocumentType = "standard"
+)
+
+// Defines values for ApCorrectInvoicePayloadDueDateSource.
+const (
+	ApCorrectInvoicePayloadDueDateSourceDefaultTerms ApCorrectInvoicePayloadDueDateSource = "default_terms"
+	ApCorrectInvoicePayloadDueDateSourceDocument     ApCorrectInvoicePayloadDueDateSource = "document"
+	ApCorrectInvoicePayloadDueDateSourceVendorTerms  ApCorrectInvoicePayloadDueDateSource = "vendor_terms"
+)
+
+// Defines values for ApCorrectInvoicePayloadLinesKind.
+const (
+	ApCorrectInvoicePayloadLinesKindAllowance ApCorrectInvoicePayloadLinesKind = "allowance"
+	ApCorrectInvoicePayloadLinesKindCharge    ApCorrectInvoicePayloadLinesKind = "charge"
+	ApCorrectInvoicePayloadLinesKindItem      ApCorrectInvoicePayloadLinesKind = "item"
+)
+
+// Defines values for ApCorrectInvoicePayloadPayeeBank.
+const (
+	ApCorrectInvoicePayloadPayeeBankMatch    ApCorrectInvoicePayloadPayeeBank = "match"
+	ApCorrectInvoicePayloadPayeeBankMismatch ApCorrectInvoicePayloadPayeeBank = "mismatch"
+	ApCorrectInvoicePayloadPayeeBankNone     ApCorrectInvoicePayloadPayeeBank = "none"
+)
+
+// Defines values for ApDraftCreditMemoPayloadDocumentType.
+const (
+	ApDraftCreditMemoPayloadDocumentTypeOpening    ApDraftCreditMemoPayloadDocumentType = "opening"
+	ApDraftCreditMemoPayloadDocumentTypePrepayment ApDraftCreditMemoPayloadDocumentType = "prepayment"
+	ApDraftCreditMemoPayloadDocumentTypeStandard   ApDraftCreditMemoPayloadDocumentType = "standard"
+)
+
+// Defines values for ApDraftCreditMemoPayloadDueDateSource.
+const (
+	ApDraftCreditMemoPayloadDueDateSourceDefaultTerms ApDraftCreditMemoPayloadDueDateSource = "default_terms"
+	ApDraftCreditMemoPayloadDueDateSourceDocument     ApDraftCreditMemoPayloadDueDateSource = "document"
+	ApDraftCreditMemoPayloadDueDateSourceVendorTerms  ApDraftCreditMemoPayloadDueDateSource = "vendor_terms"
+)
+
+// Defines values for ApDraftCreditMemoPayloadLinesKind.
+const (
+	ApDraftCreditMemoPayloadLinesKindAllowance ApDraftCreditMemoPayloadLinesKind = "allowance"
+	ApDraftCreditMemoPayloadLinesKindCharge    ApDraftCreditMemoPayloadLinesKind = "charge"
+	ApDraftCreditMemoPayloadLinesKindItem      ApDraftCreditMemoPayloadLinesKind = "item"
+)
+
+// Defines values for ApDraftCreditMemoPayloadPayeeBank.
+const (
+	ApDraftCreditMemoPayloadPayeeBankMatch    ApDraftCreditMemoPayloadPayeeBank = "match"
+	ApDraftCreditMemoPayloadPayeeBankMismatch ApDraftCreditMemoPayloadPayeeBank = "mismatch"
+	ApDraftCreditMemoPayloadPayeeBankNone     ApDraftCreditMemoPayloadPayeeBank = "none"
+)
+
+// Defines values for ApDraftInvoicePayloadDocumentType.
+const (
+	ApDraftInvoicePayloadDocumentTypeOpening    ApDraftInvoicePayloadDocumentType = "opening"
+	ApDraftInvoicePayloadDocumentTypePrepayment ApDraftInvoicePayloadDocumentType = "prepayment"
+	ApDraftInvoicePayloadDocumentTypeStandard   ApDraftInvoicePayloadDocumentType = "standard"
+)
+
+// Defines values for ApDraftInvoicePayloadDueDateSource.
+const (
+	ApDraftInvoicePayloadDueDateSourceDefaultTerms ApDraftInvoicePayloadDueDateSource = "default_terms"
+	ApDraftInvoicePayloadDueDateSourceDocument     ApDraftInvoicePayloadDueDateSource = "document"
+	ApDraftInvoicePayloadDueDateSourceVendorTerms  ApDraftInvoicePayloadDueDateSource = "vendor_terms"
+)
+
+// Defines values for ApDraftInvoicePayloadLinesKind.
+const (
+	ApDraftInvoicePayloadLinesKindAllowance ApDraftInvoicePayloadLinesKind = "allowance"
+	ApDraftInvoicePayloadLinesKindCharge    ApDraftInvoicePayloadLinesKind = "charge"
+	ApDraftInvoicePayloadLinesKindItem      ApDraftInvoicePayloadLinesKind = "item"
+)
+
+// Defines values for ApDraftInvoicePayloadPayeeBank.
+const (
+	ApDraftInvoicePayloadPayeeBankMatch    ApDraftInvoicePayloadPayeeBank = "match"
+	ApDraftInvoicePayloadPayeeBankMismatch ApDraftInvoicePayloadPayeeBank = "mismatch"
+	ApDraftInvoicePayloadPayeeBankNone     ApDraftInvoicePayloadPayeeBank = "none"
+)
+
+// Defines values for ApHoldCreditMemoPayloadKind.
+const (
+	ApHoldCreditMemoPayloadKindDISPUTE ApHoldCreditMemoPayloadKind = "DISPUTE"
+	ApHoldCreditMemoPayloadKindMANUAL  ApHoldCreditMemoPayloadKind = "MANUAL"
+)
+
+// Defines values for ApHoldInvoicePayloadKind.
+const (
+	ApHoldInvoicePayloadKindDISPUTE ApHoldInvoicePayloadKind = "DISPUTE"
+	ApHoldInvoicePayloadKindMANUAL  ApHoldInvoicePayloadKind = "MANUAL"
+)
+
+// Defines values for ApReinstateCreditMemoPayloadDocumentType.
+const (
+	ApReinstateCreditMemoPayloadDocumentTypeOpening    ApReinstateCreditMemoPayloadDocumentType = "opening"
+	ApReinstateCreditMemoPayloadDocumentTypePrepayment ApReinstateCreditMemoPayloadDocumentType = "prepayment"
+	ApReinstateCreditMemoPayloadDocumentTypeStandard   ApReinstateCreditMemoPayloadDocumentType = "standard"
+)
+
+// Defines values for ApReinstateCreditMemoPayloadDueDateSource.
+const (
+	ApReinstateCreditMemoPayloadDueDateSourceDefaultTerms ApReinstateCreditMemoPayloadDueDateSource = "default_terms"
+	ApReinstateCreditMemoPayloadDueDateSourceDocument     ApReinstateCreditMemoPayloadDueDateSource = "document"
+	ApReinstateCreditMemoPayloadDueDateSourceVendorTerms  ApReinstateCreditMemoPayloadDueDateSource = "vendor_terms"
+)
+
+// Defines values for ApReinstateCreditMemoPayloadLinesKind.
+const (
+	ApReinstateCreditMemoPayloadLinesKindAllowance ApReinstateCreditMemoPayloadLinesKind = "allowance"
+	ApReinstateCreditMemoPayloadLinesKindCharge    ApReinstateCreditMemoPayloadLinesKind = "charge"
+	ApReinstateCreditMemoPayloadLinesKindItem      ApReinstateCreditMemoPayloadLinesKind = "item"
+)
+
+// Defines values for ApReinstateCreditMemoPayloadPayeeBank.
+const (
+	ApReinstateCreditMemoPayloadPayeeBankMatch    ApReinstateCreditMemoPayloadPayeeBank = "match"
+	ApReinstateCreditMemoPayloadPayeeBankMismatch ApReinstateCreditMemoPayloadPayeeBank = "mismatch"
+	ApReinstateCreditMemoPayloadPayeeBankNone     ApReinstateCreditMemoPayloadPayeeBank = "none"
+)
+
+// Defines values for ApReinstateInvoicePayloadDocumentType.
+const (
+	ApReinstateInvoicePayloadDocumentTypeOpening    ApReinstateInvoicePayloadDocumentType = "opening"
+	ApReinstateInvoicePayloadDocumentTypePrepayment ApReinstateInvoicePayloadDocumentType = "prepayment"
+	ApReinstateInvoicePayloadDocumentTypeStandard   ApReinstateInvoicePayloadDocumentType = "standard"
+)
+
+// Defines values for ApReinstateInvoicePayloadDueDateSource.
+const (
+	ApReinstateInvoicePayloadDueDateSourceDefaultTerms ApReinstateInvoicePayloadDueDateSource = "default_terms"
+	ApReinstateInvoicePayloadDueDateSourceDocument     ApReinstateInvoicePayloadDueDateSource = "document"
+	ApReinstateInvoicePayloadDueDateSourceVendorTerms  ApReinstateInvoicePayloadDueDateSource = "vendor_terms"
+)
+
+// Defines values for ApReinstateInvoicePayloadLinesKind.
+const (
+	ApReinstateInvoicePayloadLinesKindAllowance ApReinstateInvoicePayloadLinesKind = "allowance"
+	ApReinstateInvoicePayloadLinesKindCharge    ApReinstateInvoicePayloadLinesKind = "charge"
+	ApReinstateInvoicePayloadLinesKindItem      ApReinstateInvoicePayloadLinesKind = "item"
+)
+
+// Defines values for ApReinstateInvoicePayloadPayeeBank.
+const (
+	ApReinstateInvoicePayloadPayeeBankMatch    ApReinstateInvoicePayloadPayeeBank = "match"
+	ApReinstateInvoicePayloadPayeeBankMismatch ApReinstateInvoicePayloadPayeeBank = "mismatch"
+	ApReinstateInvoicePayloadPayeeBankNone     ApReinstateInvoicePayloadPayeeBank = "none"
+)
+
 // Defines values for ApSubmitCreditMemoPayloadDocumentType.
 const (
 	ApSubmitCreditMemoPayloadDocumentTypeOpening    ApSubmitCreditMemoPayloadDocumentType = "opening"
@@ -63,6 +249,12 @@ const (
 	ApSubmitInvoicePayloadPayeeBankMatch    ApSubmitInvoicePayloadPayeeBank = "match"
 	ApSubmitInvoicePayloadPayeeBankMismatch ApSubmitInvoicePayloadPayeeBank = "mismatch"
 	ApSubmitInvoicePayloadPayeeBankNone     ApSubmitInvoicePayloadPayeeBank = "none"
+)
+
+// Defines values for ApUnblockVendorPayloadScope.
+const (
+	ApUnblockVendorPayloadScopeAll     ApUnblockVendorPayloadScope = "all"
+	ApUnblockVendorPayloadScopePayment ApUnblockVendorPayloadScope = "payment"
 )
 
 // Defines values for GlChangeAccountPayloadControl.
@@ -153,6 +345,18 @@ const (
 const (
 	GlOpenPeriodPayloadModuleAp GlOpenPeriodPayloadModule = "ap"
 	GlOpenPeriodPayloadModuleGl GlOpenPeriodPayloadModule = "gl"
+)
+
+// Defines values for GlPostIntercompanyPayloadCounterpartyLinesDebitCredit.
+const (
+	GlPostIntercompanyPayloadCounterpartyLinesDebitCreditCredit GlPostIntercompanyPayloadCounterpartyLinesDebitCredit = "credit"
+	GlPostIntercompanyPayloadCounterpartyLinesDebitCreditDebit  GlPostIntercompanyPayloadCounterpartyLinesDebitCredit = "debit"
+)
+
+// Defines values for GlPostIntercompanyPayloadLinesDebitCredit.
+const (
+	GlPostIntercompanyPayloadLinesDebitCreditCredit GlPostIntercompanyPayloadLinesDebitCredit = "credit"
+	GlPostIntercompanyPayloadLinesDebitCreditDebit  GlPostIntercompanyPayloadLinesDebitCredit = "debit"
 )
 
 // Defines values for GlPostJournalPayloadLinesDebitCredit.
@@ -257,6 +461,86 @@ type Actor struct {
 // AllowUnknownCause For imports, whose causes may be in no log: take each cause as it is given.
 type AllowUnknownCause = bool
 
+// ApAgingReport defines model for ApAgingReport.
+type ApAgingReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor   `json:"next_cursor,omitempty,omitzero"`
+	Rows       []ApAgingRow `json:"rows"`
+}
+
+// ApAgingRow defines model for ApAgingRow.
+type ApAgingRow struct {
+	// N130 1 to 30 days overdue, document currency
+	N130 string `json:"1-30,omitempty,omitzero"`
+
+	// N130Functional 1 to 30 days overdue, functional currency
+	N130Functional string `json:"1-30_functional,omitempty,omitzero"`
+
+	// N3160 31 to 60 days overdue, document currency
+	N3160 string `json:"31-60,omitempty,omitzero"`
+
+	// N3160Functional 31 to 60 days overdue, functional currency
+	N3160Functional string `json:"31-60_functional,omitempty,omitzero"`
+
+	// N6190 61 to 90 days overdue, document currency
+	N6190 string `json:"61-90,omitempty,omitzero"`
+
+	// N6190Functional 61 to 90 days overdue, functional currency
+	N6190Functional string `json:"61-90_functional,omitempty,omitzero"`
+
+	// Currency document currency
+	Currency string `json:"currency,omitempty,omitzero"`
+
+	// NotDue due on as_of or later, document currency
+	NotDue string `json:"not_due,omitempty,omitzero"`
+
+	// NotDueFunctional due on as_of or later, functional currency
+	NotDueFunctional string `json:"not_due_functional,omitempty,omitzero"`
+
+	// Over90 more than 90 days overdue, document currency
+	Over90 string `json:"over_90,omitempty,omitzero"`
+
+	// Over90Functional more than 90 days overdue, functional currency
+	Over90Functional string `json:"over_90_functional,omitempty,omitzero"`
+
+	// Total open in all, document currency
+	Total string `json:"total,omitempty,omitzero"`
+
+	// TotalFunctional open in all, functional currency
+	TotalFunctional string `json:"total_functional,omitempty,omitzero"`
+
+	// VendorID vendor; with by, the column has the dimension's name, and none for documents without a value
+	VendorID string `json:"vendor_id,omitempty,omitzero"`
+}
+
+// ApApplyCreditPayload defines model for ApApplyCreditPayload.
+type ApApplyCreditPayload struct {
+	Amount       json.Number `json:"amount"`
+	CreditMemoID string      `json:"credit_memo_id"`
+	InvoiceID    string      `json:"invoice_id"`
+	PostingDate  string      `json:"posting_date,omitempty,omitzero"`
+}
+
+// ApApplyPrepaymentPayload defines model for ApApplyPrepaymentPayload.
+type ApApplyPrepaymentPayload struct {
+	Amount       json.Number `json:"amount"`
+	InvoiceID    string      `json:"invoice_id"`
+	PostingDate  string      `json:"posting_date,omitempty,omitzero"`
+	PrepaymentID string      `json:"prepayment_id"`
+}
+
+// ApApproveBankChangePayload defines model for ApApproveBankChangePayload.
+type ApApproveBankChangePayload struct {
+	RequestID    string `json:"request_id"`
+	Verification string `json:"verification"`
+}
+
 // ApApproveCreditMemoPayload defines model for ApApproveCreditMemoPayload.
 type ApApproveCreditMemoPayload struct {
 	Comment      string `json:"comment,omitempty,omitzero"`
@@ -271,32 +555,38 @@ type ApApproveInvoicePayload struct {
 	PostingDate string `json:"posting_date,omitempty,omitzero"`
 }
 
-// ApBalancesReport defines model for ApBalancesReport.
-type ApBalancesReport struct {
-	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
-	HasMore bool            `json:"has_more"`
-
-	// Header Parameters as resolved, and totals.
-	Header json.RawMessage `json:"header"`
-
-	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
-	NextCursor NextCursor      `json:"next_cursor,omitempty,omitzero"`
-	Rows       []ApBalancesRow `json:"rows"`
+// ApBlockVendorPayload defines model for ApBlockVendorPayload.
+type ApBlockVendorPayload struct {
+	Reason   string                    `json:"reason"`
+	Scope    ApBlockVendorPayloadScope `json:"scope"`
+	VendorID string                    `json:"vendor_id"`
 }
 
-// ApBalancesRow defines model for ApBalancesRow.
-type ApBalancesRow struct {
-	// Currency document currency, ISO 4217
-	Currency string `json:"currency,omitempty,omitzero"`
+// ApBlockVendorPayloadScope defines model for ApBlockVendorPayload.Scope.
+type ApBlockVendorPayloadScope string
 
-	// Open document currency
-	Open string `json:"open,omitempty,omitzero"`
-
-	// OpenFunctional carrying amount of open, functional currency
-	OpenFunctional string `json:"open_functional,omitempty,omitzero"`
-
-	// VendorID vendor
-	VendorID string `json:"vendor_id,omitempty,omitzero"`
+// ApChangeVendorPayload defines model for ApChangeVendorPayload.
+type ApChangeVendorPayload struct {
+	Country           string            `json:"country,omitempty,omitzero"`
+	Currency          string            `json:"currency,omitempty,omitzero"`
+	DefaultAccount    string            `json:"default_account,omitempty,omitzero"`
+	DefaultDimensions map[string]string `json:"default_dimensions,omitempty,omitzero"`
+	Name              string            `json:"name,omitempty,omitzero"`
+	PartyID           string            `json:"party_id,omitempty,omitzero"`
+	Person            struct {
+		Address string `json:"address,omitempty,omitzero"`
+		Name    string `json:"name"`
+		VatID   string `json:"vat_id,omitempty,omitzero"`
+	} `json:"person,omitempty,omitzero"`
+	Reason         string `json:"reason"`
+	RegistrationID string `json:"registration_id,omitempty,omitzero"`
+	Terms          struct {
+		DiscountDays    int         `json:"discount_days,omitempty,omitzero"`
+		DiscountPercent json.Number `json:"discount_percent,omitempty,omitzero"`
+		NetDays         int         `json:"net_days"`
+	} `json:"terms,omitempty,omitzero"`
+	VendorID        string `json:"vendor_id"`
+	WithholdingCode string `json:"withholding_code,omitempty,omitzero"`
 }
 
 // ApConfigurePayload defines model for ApConfigurePayload.
@@ -330,6 +620,464 @@ type ApConfigurePayload struct {
 	} `json:"withholding_codes,omitempty,omitzero"`
 }
 
+// ApCorrectCreditMemoPayload defines model for ApCorrectCreditMemoPayload.
+type ApCorrectCreditMemoPayload struct {
+	Attachments []struct {
+		ContentType string `json:"content_type,omitempty,omitzero"`
+		Filename    string `json:"filename,omitempty,omitzero"`
+		ID          string `json:"id,omitempty,omitzero"`
+		SizeBytes   int    `json:"size_bytes,omitempty,omitzero"`
+	} `json:"attachments,omitempty,omitzero"`
+	CreditMemoID string `json:"credit_memo_id"`
+	Currency     string `json:"currency"`
+	Description  string `json:"description,omitempty,omitzero"`
+	Discount     struct {
+		Date    string      `json:"date"`
+		Percent json.Number `json:"percent"`
+	} `json:"discount,omitempty,omitzero"`
+	DocumentType      ApCorrectCreditMemoPayloadDocumentType  `json:"document_type,omitempty,omitzero"`
+	DueDate           string                                  `json:"due_date,omitempty,omitzero"`
+	DueDateSource     ApCorrectCreditMemoPayloadDueDateSource `json:"due_date_source,omitempty,omitzero"`
+	ExternalReference string                                  `json:"external_reference,omitempty,omitzero"`
+	InvoiceDate       string                                  `json:"invoice_date"`
+	Lines             []struct {
+		Account           string                              `json:"account,omitempty,omitzero"`
+		AccountingCost    string                              `json:"accounting_cost,omitempty,omitzero"`
+		Amount            json.Number                         `json:"amount"`
+		Description       string                              `json:"description,omitempty,omitzero"`
+		Dimensions        map[string]string                   `json:"dimensions,omitempty,omitzero"`
+		ItemID            string                              `json:"item_id,omitempty,omitzero"`
+		Kind              ApCorrectCreditMemoPayloadLinesKind `json:"kind,omitempty,omitzero"`
+		LineNumber        int                                 `json:"line_number"`
+		PoLineReference   string                              `json:"po_line_reference,omitempty,omitzero"`
+		PriceBaseQuantity json.Number                         `json:"price_base_quantity,omitempty,omitzero"`
+		Quantity          json.Number                         `json:"quantity,omitempty,omitzero"`
+		TaxGroup          string                              `json:"tax_group,omitempty,omitzero"`
+		UnitPrice         json.Number                         `json:"unit_price,omitempty,omitzero"`
+	} `json:"lines"`
+	PayableAmount    json.Number                         `json:"payable_amount,omitempty,omitzero"`
+	PayeeBank        ApCorrectCreditMemoPayloadPayeeBank `json:"payee_bank,omitempty,omitzero"`
+	PayeeDiffers     bool                                `json:"payee_differs,omitempty,omitzero"`
+	PaymentReference string                              `json:"payment_reference,omitempty,omitzero"`
+	PoReference      string                              `json:"po_reference,omitempty,omitzero"`
+	PostingDate      string                              `json:"posting_date,omitempty,omitzero"`
+	PrecedingInvoice string                              `json:"preceding_invoice,omitempty,omitzero"`
+	PrepaidAmount    json.Number                         `json:"prepaid_amount,omitempty,omitzero"`
+	Reason           string                              `json:"reason"`
+	RoundingAmount   json.Number                         `json:"rounding_amount,omitempty,omitzero"`
+	SourceDocument   struct {
+		Sha256   string   `json:"sha256"`
+		Syntax   string   `json:"syntax"`
+		TypeCode string   `json:"type_code,omitempty,omitzero"`
+		Warnings []string `json:"warnings,omitempty,omitzero"`
+	} `json:"source_document,omitempty,omitzero"`
+	TaxAmount json.Number `json:"tax_amount,omitempty,omitzero"`
+	TaxLines  []struct {
+		Category      string      `json:"category,omitempty,omitzero"`
+		ExemptionCode string      `json:"exemption_code,omitempty,omitzero"`
+		Rate          json.Number `json:"rate,omitempty,omitzero"`
+		TaxAmount     json.Number `json:"tax_amount"`
+		TaxGroup      string      `json:"tax_group,omitempty,omitzero"`
+		TaxableAmount json.Number `json:"taxable_amount,omitempty,omitzero"`
+	} `json:"tax_lines,omitempty,omitzero"`
+	TotalAmount json.Number `json:"total_amount"`
+	VendorName  string      `json:"vendor_name,omitempty,omitzero"`
+	Withholding []struct {
+		Amount json.Number `json:"amount"`
+		Code   string      `json:"code"`
+	} `json:"withholding,omitempty,omitzero"`
+}
+
+// ApCorrectCreditMemoPayloadDocumentType defines model for ApCorrectCreditMemoPayload.DocumentType.
+type ApCorrectCreditMemoPayloadDocumentType string
+
+// ApCorrectCreditMemoPayloadDueDateSource defines model for ApCorrectCreditMemoPayload.DueDateSource.
+type ApCorrectCreditMemoPayloadDueDateSource string
+
+// ApCorrectCreditMemoPayloadLinesKind defines model for ApCorrectCreditMemoPayload.Lines.Kind.
+type ApCorrectCreditMemoPayloadLinesKind string
+
+// ApCorrectCreditMemoPayloadPayeeBank defines model for ApCorrectCreditMemoPayload.PayeeBank.
+type ApCorrectCreditMemoPayloadPayeeBank string
+
+// ApCorrectInvoicePayload defines model for ApCorrectInvoicePayload.
+type ApCorrectInvoicePayload struct {
+	Attachments []struct {
+		ContentType string `json:"content_type,omitempty,omitzero"`
+		Filename    string `json:"filename,omitempty,omitzero"`
+		ID          string `json:"id,omitempty,omitzero"`
+		SizeBytes   int    `json:"size_bytes,omitempty,omitzero"`
+	} `json:"attachments,omitempty,omitzero"`
+	Currency    string `json:"currency"`
+	Description string `json:"description,omitempty,omitzero"`
+	Discount    struct {
+		Date    string      `json:"date"`
+		Percent json.Number `json:"percent"`
+	} `json:"discount,omitempty,omitzero"`
+	DocumentType      ApCorrectInvoicePayloadDocumentType  `json:"document_type,omitempty,omitzero"`
+	DueDate           string                               `json:"due_date,omitempty,omitzero"`
+	DueDateSource     ApCorrectInvoicePayloadDueDateSource `json:"due_date_source,omitempty,omitzero"`
+	ExternalReference string                               `json:"external_reference,omitempty,omitzero"`
+	InvoiceDate       string                               `json:"invoice_date"`
+	InvoiceID         string                               `json:"invoice_id"`
+	Lines             []struct {
+		Account           string                           `json:"account,omitempty,omitzero"`
+		AccountingCost    string                           `json:"accounting_cost,omitempty,omitzero"`
+		Amount            json.Number                      `json:"amount"`
+		Description       string                           `json:"description,omitempty,omitzero"`
+		Dimensions        map[string]string                `json:"dimensions,omitempty,omitzero"`
+		ItemID            string                           `json:"item_id,omitempty,omitzero"`
+		Kind              ApCorrectInvoicePayloadLinesKind `json:"kind,omitempty,omitzero"`
+		LineNumber        int                              `json:"line_number"`
+		PoLineReference   string                           `json:"po_line_reference,omitempty,omitzero"`
+		PriceBaseQuantity json.Number                      `json:"price_base_quantity,omitempty,omitzero"`
+		Quantity          json.Number                      `json:"quantity,omitempty,omitzero"`
+		TaxGroup          string                           `json:"tax_group,omitempty,omitzero"`
+		UnitPrice         json.Number                      `json:"unit_price,omitempty,omitzero"`
+	} `json:"lines"`
+	PayableAmount    json.Number                      `json:"payable_amount,omitempty,omitzero"`
+	PayeeBank        ApCorrectInvoicePayloadPayeeBank `json:"payee_bank,omitempty,omitzero"`
+	PayeeDiffers     bool                             `json:"payee_differs,omitempty,omitzero"`
+	PaymentReference string                           `json:"payment_reference,omitempty,omitzero"`
+	PoReference      string                           `json:"po_reference,omitempty,omitzero"`
+	PostingDate      string                           `json:"posting_date,omitempty,omitzero"`
+	PrepaidAmount    json.Number                      `json:"prepaid_amount,omitempty,omitzero"`
+	Reason           string                           `json:"reason"`
+	RoundingAmount   json.Number                      `json:"rounding_amount,omitempty,omitzero"`
+	SourceDocument   struct {
+		Sha256   string   `json:"sha256"`
+		Syntax   string   `json:"syntax"`
+		TypeCode string   `json:"type_code,omitempty,omitzero"`
+		Warnings []string `json:"warnings,omitempty,omitzero"`
+	} `json:"source_document,omitempty,omitzero"`
+	TaxAmount json.Number `json:"tax_amount,omitempty,omitzero"`
+	TaxLines  []struct {
+		Category      string      `json:"category,omitempty,omitzero"`
+		ExemptionCode string      `json:"exemption_code,omitempty,omitzero"`
+		Rate          json.Number `json:"rate,omitempty,omitzero"`
+		TaxAmount     json.Number `json:"tax_amount"`
+		TaxGroup      string      `json:"tax_group,omitempty,omitzero"`
+		TaxableAmount json.Number `json:"taxable_amount,omitempty,omitzero"`
+	} `json:"tax_lines,omitempty,omitzero"`
+	TotalAmount json.Number `json:"total_amount"`
+	VendorName  string      `json:"vendor_name,omitempty,omitzero"`
+	Withholding []struct {
+		Amount json.Number `json:"amount"`
+		Code   string      `json:"code"`
+	} `json:"withholding,omitempty,omitzero"`
+}
+
+// ApCorrectInvoicePayloadDocumentType defines model for ApCorrectInvoicePayload.DocumentType.
+type ApCorrectInvoicePayloadDocumentType string
+
+// ApCorrectInvoicePayloadDueDateSource defines model for ApCorrectInvoicePayload.DueDateSource.
+type ApCorrectInvoicePayloadDueDateSource string
+
+// ApCorrectInvoicePayloadLinesKind defines model for ApCorrectInvoicePayload.Lines.Kind.
+type ApCorrectInvoicePayloadLinesKind string
+
+// ApCorrectInvoicePayloadPayeeBank defines model for ApCorrectInvoicePayload.PayeeBank.
+type ApCorrectInvoicePayloadPayeeBank string
+
+// ApDiscardDraftPayload defines model for ApDiscardDraftPayload.
+type ApDiscardDraftPayload struct {
+	CreditMemoID string `json:"credit_memo_id,omitempty,omitzero"`
+	InvoiceID    string `json:"invoice_id,omitempty,omitzero"`
+	Reason       string `json:"reason,omitempty,omitzero"`
+}
+
+// ApDocumentsReport defines model for ApDocumentsReport.
+type ApDocumentsReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor       `json:"next_cursor,omitempty,omitzero"`
+	Rows       []ApDocumentsRow `json:"rows"`
+}
+
+// ApDocumentsRow defines model for ApDocumentsRow.
+type ApDocumentsRow struct {
+	// AgeDays days from the first event to as_of
+	AgeDays int64 `json:"age_days,omitempty,omitzero"`
+
+	// Currency document currency
+	Currency string `json:"currency,omitempty,omitzero"`
+
+	// DocumentID id of the document, the last part of its stream
+	DocumentID string `json:"document_id,omitempty,omitzero"`
+
+	// DueDate due date
+	DueDate string `json:"due_date,omitempty,omitzero"`
+
+	// EventID event of the latest body
+	EventID string `json:"event_id,omitempty,omitzero"`
+
+	// Holds open holds: hold_id, kind, blocks, age_days (days)
+	Holds json.RawMessage `json:"holds,omitempty,omitzero"`
+
+	// InvoiceDate date of the document
+	InvoiceDate string `json:"invoice_date,omitempty,omitzero"`
+
+	// Kind invoice, prepayment, opening or credit_memo
+	Kind string `json:"kind,omitempty,omitzero"`
+
+	// NextRoles roles that may do the next step
+	NextRoles json.RawMessage `json:"next_roles,omitempty,omitzero"`
+
+	// NextStep submit, correct_or_release, approve, release, pay, apply or reinstate
+	NextStep string `json:"next_step,omitempty,omitzero"`
+
+	// Number the vendor's document number
+	Number string `json:"number,omitempty,omitzero"`
+
+	// Open open on the control account, document currency
+	Open string `json:"open,omitempty,omitzero"`
+
+	// OpenFunctional carrying amount of open, functional currency
+	OpenFunctional string `json:"open_functional,omitempty,omitzero"`
+
+	// State state of the document
+	State string `json:"state,omitempty,omitzero"`
+
+	// StateDays days in the state
+	StateDays int64 `json:"state_days,omitempty,omitzero"`
+
+	// Total gross total of the latest body, document currency; of a credit memo negative
+	Total string `json:"total,omitempty,omitzero"`
+
+	// VendorID vendor; of a draft as far as it is known
+	VendorID string `json:"vendor_id,omitempty,omitzero"`
+}
+
+// ApDraftCreditMemoPayload defines model for ApDraftCreditMemoPayload.
+type ApDraftCreditMemoPayload struct {
+	Attachments []struct {
+		ContentType string `json:"content_type,omitempty,omitzero"`
+		Filename    string `json:"filename,omitempty,omitzero"`
+		ID          string `json:"id,omitempty,omitzero"`
+		SizeBytes   int    `json:"size_bytes,omitempty,omitzero"`
+	} `json:"attachments,omitempty,omitzero"`
+	CreditMemoID string `json:"credit_memo_id,omitempty,omitzero"`
+	Currency     string `json:"currency,omitempty,omitzero"`
+	Description  string `json:"description,omitempty,omitzero"`
+	Discount     struct {
+		Date    string      `json:"date"`
+		Percent json.Number `json:"percent"`
+	} `json:"discount,omitempty,omitzero"`
+	DocumentType      ApDraftCreditMemoPayloadDocumentType  `json:"document_type,omitempty,omitzero"`
+	DueDate           string                                `json:"due_date,omitempty,omitzero"`
+	DueDateSource     ApDraftCreditMemoPayloadDueDateSource `json:"due_date_source,omitempty,omitzero"`
+	ExternalReference string                                `json:"external_reference,omitempty,omitzero"`
+	InvoiceDate       string                                `json:"invoice_date,omitempty,omitzero"`
+	InvoiceNumber     string                                `json:"invoice_number,omitempty,omitzero"`
+	Lines             []struct {
+		Account           string                            `json:"account,omitempty,omitzero"`
+		AccountingCost    string                            `json:"accounting_cost,omitempty,omitzero"`
+		Amount            json.Number                       `json:"amount"`
+		Description       string                            `json:"description,omitempty,omitzero"`
+		Dimensions        map[string]string                 `json:"dimensions,omitempty,omitzero"`
+		ItemID            string                            `json:"item_id,omitempty,omitzero"`
+		Kind              ApDraftCreditMemoPayloadLinesKind `json:"kind,omitempty,omitzero"`
+		LineNumber        int                               `json:"line_number"`
+		PoLineReference   string                            `json:"po_line_reference,omitempty,omitzero"`
+		PriceBaseQuantity json.Number                       `json:"price_base_quantity,omitempty,omitzero"`
+		Quantity          json.Number                       `json:"quantity,omitempty,omitzero"`
+		TaxGroup          string                            `json:"tax_group,omitempty,omitzero"`
+		UnitPrice         json.Number                       `json:"unit_price,omitempty,omitzero"`
+	} `json:"lines,omitempty,omitzero"`
+	PayableAmount    json.Number                       `json:"payable_amount,omitempty,omitzero"`
+	PayeeBank        ApDraftCreditMemoPayloadPayeeBank `json:"payee_bank,omitempty,omitzero"`
+	PayeeDiffers     bool                              `json:"payee_differs,omitempty,omitzero"`
+	PaymentReference string                            `json:"payment_reference,omitempty,omitzero"`
+	PoReference      string                            `json:"po_reference,omitempty,omitzero"`
+	PostingDate      string                            `json:"posting_date,omitempty,omitzero"`
+	PrecedingInvoice string                            `json:"preceding_invoice,omitempty,omitzero"`
+	PrepaidAmount    json.Number                       `json:"prepaid_amount,omitempty,omitzero"`
+	RoundingAmount   json.Number                       `json:"rounding_amount,omitempty,omitzero"`
+	SourceDocument   struct {
+		Sha256   string   `json:"sha256"`
+		Syntax   string   `json:"syntax"`
+		TypeCode string   `json:"type_code,omitempty,omitzero"`
+		Warnings []string `json:"warnings,omitempty,omitzero"`
+	} `json:"source_document,omitempty,omitzero"`
+	TaxAmount json.Number `json:"tax_amount,omitempty,omitzero"`
+	TaxLines  []struct {
+		Category      string      `json:"category,omitempty,omitzero"`
+		ExemptionCode string      `json:"exemption_code,omitempty,omitzero"`
+		Rate          json.Number `json:"rate,omitempty,omitzero"`
+		TaxAmount     json.Number `json:"tax_amount"`
+		TaxGroup      string      `json:"tax_group,omitempty,omitzero"`
+		TaxableAmount json.Number `json:"taxable_amount,omitempty,omitzero"`
+	} `json:"tax_lines,omitempty,omitzero"`
+	TotalAmount json.Number `json:"total_amount,omitempty,omitzero"`
+	VendorID    string      `json:"vendor_id,omitempty,omitzero"`
+	VendorName  string      `json:"vendor_name,omitempty,omitzero"`
+	Withholding []struct {
+		Amount json.Number `json:"amount"`
+		Code   string      `json:"code"`
+	} `json:"withholding,omitempty,omitzero"`
+}
+
+// ApDraftCreditMemoPayloadDocumentType defines model for ApDraftCreditMemoPayload.DocumentType.
+type ApDraftCreditMemoPayloadDocumentType string
+
+// ApDraftCreditMemoPayloadDueDateSource defines model for ApDraftCreditMemoPayload.DueDateSource.
+type ApDraftCreditMemoPayloadDueDateSource string
+
+// ApDraftCreditMemoPayloadLinesKind defines model for ApDraftCreditMemoPayload.Lines.Kind.
+type ApDraftCreditMemoPayloadLinesKind string
+
+// ApDraftCreditMemoPayloadPayeeBank defines model for ApDraftCreditMemoPayload.PayeeBank.
+type ApDraftCreditMemoPayloadPayeeBank string
+
+// ApDraftInvoicePayload defines model for ApDraftInvoicePayload.
+type ApDraftInvoicePayload struct {
+	Attachments []struct {
+		ContentType string `json:"content_type,omitempty,omitzero"`
+		Filename    string `json:"filename,omitempty,omitzero"`
+		ID          string `json:"id,omitempty,omitzero"`
+		SizeBytes   int    `json:"size_bytes,omitempty,omitzero"`
+	} `json:"attachments,omitempty,omitzero"`
+	Currency    string `json:"currency,omitempty,omitzero"`
+	Description string `json:"description,omitempty,omitzero"`
+	Discount    struct {
+		Date    string      `json:"date"`
+		Percent json.Number `json:"percent"`
+	} `json:"discount,omitempty,omitzero"`
+	DocumentType      ApDraftInvoicePayloadDocumentType  `json:"document_type,omitempty,omitzero"`
+	DueDate           string                             `json:"due_date,omitempty,omitzero"`
+	DueDateSource     ApDraftInvoicePayloadDueDateSource `json:"due_date_source,omitempty,omitzero"`
+	ExternalReference string                             `json:"external_reference,omitempty,omitzero"`
+	InvoiceDate       string                             `json:"invoice_date,omitempty,omitzero"`
+	InvoiceID         string                             `json:"invoice_id,omitempty,omitzero"`
+	InvoiceNumber     string                             `json:"invoice_number,omitempty,omitzero"`
+	Lines             []struct {
+		Account           string                         `json:"account,omitempty,omitzero"`
+		AccountingCost    string                         `json:"accounting_cost,omitempty,omitzero"`
+		Amount            json.Number                    `json:"amount"`
+		Description       string                         `json:"description,omitempty,omitzero"`
+		Dimensions        map[string]string              `json:"dimensions,omitempty,omitzero"`
+		ItemID            string                         `json:"item_id,omitempty,omitzero"`
+		Kind              ApDraftInvoicePayloadLinesKind `json:"kind,omitempty,omitzero"`
+		LineNumber        int                            `json:"line_number"`
+		PoLineReference   string                         `json:"po_line_reference,omitempty,omitzero"`
+		PriceBaseQuantity json.Number                    `json:"price_base_quantity,omitempty,omitzero"`
+		Quantity          json.Number                    `json:"quantity,omitempty,omitzero"`
+		TaxGroup          string                         `json:"tax_group,omitempty,omitzero"`
+		UnitPrice         json.Number                    `json:"unit_price,omitempty,omitzero"`
+	} `json:"lines,omitempty,omitzero"`
+	PayableAmount    json.Number                    `json:"payable_amount,omitempty,omitzero"`
+	PayeeBank        ApDraftInvoicePayloadPayeeBank `json:"payee_bank,omitempty,omitzero"`
+	PayeeDiffers     bool                           `json:"payee_differs,omitempty,omitzero"`
+	PaymentReference string                         `json:"payment_reference,omitempty,omitzero"`
+	PoReference      string                         `json:"po_reference,omitempty,omitzero"`
+	PostingDate      string                         `json:"posting_date,omitempty,omitzero"`
+	PrepaidAmount    json.Number                    `json:"prepaid_amount,omitempty,omitzero"`
+	RoundingAmount   json.Number                    `json:"rounding_amount,omitempty,omitzero"`
+	SourceDocument   struct {
+		Sha256   string   `json:"sha256"`
+		Syntax   string   `json:"syntax"`
+		TypeCode string   `json:"type_code,omitempty,omitzero"`
+		Warnings []string `json:"warnings,omitempty,omitzero"`
+	} `json:"source_document,omitempty,omitzero"`
+	TaxAmount json.Number `json:"tax_amount,omitempty,omitzero"`
+	TaxLines  []struct {
+		Category      string      `json:"category,omitempty,omitzero"`
+		ExemptionCode string      `json:"exemption_code,omitempty,omitzero"`
+		Rate          json.Number `json:"rate,omitempty,omitzero"`
+		TaxAmount     json.Number `json:"tax_amount"`
+		TaxGroup      string      `json:"tax_group,omitempty,omitzero"`
+		TaxableAmount json.Number `json:"taxable_amount,omitempty,omitzero"`
+	} `json:"tax_lines,omitempty,omitzero"`
+	TotalAmount json.Number `json:"total_amount,omitempty,omitzero"`
+	VendorID    string      `json:"vendor_id,omitempty,omitzero"`
+	VendorName  string      `json:"vendor_name,omitempty,omitzero"`
+	Withholding []struct {
+		Amount json.Number `json:"amount"`
+		Code   string      `json:"code"`
+	} `json:"withholding,omitempty,omitzero"`
+}
+
+// ApDraftInvoicePayloadDocumentType defines model for ApDraftInvoicePayload.DocumentType.
+type ApDraftInvoicePayloadDocumentType string
+
+// ApDraftInvoicePayloadDueDateSource defines model for ApDraftInvoicePayload.DueDateSource.
+type ApDraftInvoicePayloadDueDateSource string
+
+// ApDraftInvoicePayloadLinesKind defines model for ApDraftInvoicePayload.Lines.Kind.
+type ApDraftInvoicePayloadLinesKind string
+
+// ApDraftInvoicePayloadPayeeBank defines model for ApDraftInvoicePayload.PayeeBank.
+type ApDraftInvoicePayloadPayeeBank string
+
+// ApHoldCreditMemoPayload defines model for ApHoldCreditMemoPayload.
+type ApHoldCreditMemoPayload struct {
+	CreditMemoID   string                      `json:"credit_memo_id"`
+	DisputedAmount json.Number                 `json:"disputed_amount,omitempty,omitzero"`
+	Kind           ApHoldCreditMemoPayloadKind `json:"kind"`
+	Reason         string                      `json:"reason,omitempty,omitzero"`
+}
+
+// ApHoldCreditMemoPayloadKind defines model for ApHoldCreditMemoPayload.Kind.
+type ApHoldCreditMemoPayloadKind string
+
+// ApHoldInvoicePayload defines model for ApHoldInvoicePayload.
+type ApHoldInvoicePayload struct {
+	DisputedAmount json.Number              `json:"disputed_amount,omitempty,omitzero"`
+	InvoiceID      string                   `json:"invoice_id"`
+	Kind           ApHoldInvoicePayloadKind `json:"kind"`
+	Reason         string                   `json:"reason,omitempty,omitzero"`
+}
+
+// ApHoldInvoicePayloadKind defines model for ApHoldInvoicePayload.Kind.
+type ApHoldInvoicePayloadKind string
+
+// ApInvoicesIDReport defines model for ApInvoicesIdReport.
+type ApInvoicesIDReport struct {
+	HasMore bool `json:"has_more,omitempty,omitzero"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor        `json:"next_cursor,omitempty,omitzero"`
+	Timeline   []ApInvoicesIDRow `json:"timeline"`
+}
+
+// ApInvoicesIDRow defines model for ApInvoicesIdRow.
+type ApInvoicesIDRow struct {
+	// Action last part of the event's type
+	Action string `json:"action,omitempty,omitzero"`
+
+	// ActorID who did it
+	ActorID string `json:"actor_id,omitempty,omitzero"`
+
+	// ActorType human, agent, system, external or import
+	ActorType string `json:"actor_type,omitempty,omitzero"`
+
+	// Data data of the event; of a new body its reason only
+	Data json.RawMessage `json:"data,omitempty,omitzero"`
+
+	// EffectiveDate date from which it counts
+	EffectiveDate string `json:"effective_date,omitempty,omitzero"`
+
+	// EventID the event
+	EventID string `json:"event_id,omitempty,omitzero"`
+
+	// OnBehalfOf for whom the actor acted
+	OnBehalfOf string `json:"on_behalf_of,omitempty,omitzero"`
+
+	// RecordedAt when the log took it
+	RecordedAt time.Time `json:"recorded_at,omitempty,omitzero"`
+
+	// Sequence place of the event in the legal entity's log
+	Sequence string `json:"sequence,omitempty,omitzero"`
+
+	// State state of the document afterwards
+	State string `json:"state,omitempty,omitzero"`
+}
+
 // ApOpenItemsReport defines model for ApOpenItemsReport.
 type ApOpenItemsReport struct {
 	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
@@ -356,6 +1104,9 @@ type ApOpenItemsRow struct {
 
 	// Dimensions dimensions of the document as a whole
 	Dimensions json.RawMessage `json:"dimensions,omitempty,omitzero"`
+
+	// Discount granted for payment until a date: date, percent; null for none
+	Discount json.RawMessage `json:"discount,omitempty,omitzero"`
 
 	// DocumentID id of the document, the last part of its stream
 	DocumentID string `json:"document_id,omitempty,omitzero"`
@@ -420,6 +1171,172 @@ type ApRegisterVendorPayload struct {
 	WithholdingCode string `json:"withholding_code,omitempty,omitzero"`
 }
 
+// ApReinstateCreditMemoPayload defines model for ApReinstateCreditMemoPayload.
+type ApReinstateCreditMemoPayload struct {
+	Attachments []struct {
+		ContentType string `json:"content_type,omitempty,omitzero"`
+		Filename    string `json:"filename,omitempty,omitzero"`
+		ID          string `json:"id,omitempty,omitzero"`
+		SizeBytes   int    `json:"size_bytes,omitempty,omitzero"`
+	} `json:"attachments,omitempty,omitzero"`
+	CreditMemoID string `json:"credit_memo_id"`
+	Currency     string `json:"currency"`
+	Description  string `json:"description,omitempty,omitzero"`
+	Discount     struct {
+		Date    string      `json:"date"`
+		Percent json.Number `json:"percent"`
+	} `json:"discount,omitempty,omitzero"`
+	DocumentType      ApReinstateCreditMemoPayloadDocumentType  `json:"document_type,omitempty,omitzero"`
+	DueDate           string                                    `json:"due_date,omitempty,omitzero"`
+	DueDateSource     ApReinstateCreditMemoPayloadDueDateSource `json:"due_date_source,omitempty,omitzero"`
+	ExternalReference string                                    `json:"external_reference,omitempty,omitzero"`
+	InvoiceDate       string                                    `json:"invoice_date"`
+	Lines             []struct {
+		Account           string                                `json:"account,omitempty,omitzero"`
+		AccountingCost    string                                `json:"accounting_cost,omitempty,omitzero"`
+		Amount            json.Number                           `json:"amount"`
+		Description       string                                `json:"description,omitempty,omitzero"`
+		Dimensions        map[string]string                     `json:"dimensions,omitempty,omitzero"`
+		ItemID            string                                `json:"item_id,omitempty,omitzero"`
+		Kind              ApReinstateCreditMemoPayloadLinesKind `json:"kind,omitempty,omitzero"`
+		LineNumber        int                                   `json:"line_number"`
+		PoLineReference   string                                `json:"po_line_reference,omitempty,omitzero"`
+		PriceBaseQuantity json.Number                           `json:"price_base_quantity,omitempty,omitzero"`
+		Quantity          json.Number                           `json:"quantity,omitempty,omitzero"`
+		TaxGroup          string                                `json:"tax_group,omitempty,omitzero"`
+		UnitPrice         json.Number                           `json:"unit_price,omitempty,omitzero"`
+	} `json:"lines"`
+	PayableAmount    json.Number                           `json:"payable_amount,omitempty,omitzero"`
+	PayeeBank        ApReinstateCreditMemoPayloadPayeeBank `json:"payee_bank,omitempty,omitzero"`
+	PayeeDiffers     bool                                  `json:"payee_differs,omitempty,omitzero"`
+	PaymentReference string                                `json:"payment_reference,omitempty,omitzero"`
+	PoReference      string                                `json:"po_reference,omitempty,omitzero"`
+	PostingDate      string                                `json:"posting_date,omitempty,omitzero"`
+	PrecedingInvoice string                                `json:"preceding_invoice,omitempty,omitzero"`
+	PrepaidAmount    json.Number                           `json:"prepaid_amount,omitempty,omitzero"`
+	Reason           string                                `json:"reason"`
+	RoundingAmount   json.Number                           `json:"rounding_amount,omitempty,omitzero"`
+	SourceDocument   struct {
+		Sha256   string   `json:"sha256"`
+		Syntax   string   `json:"syntax"`
+		TypeCode string   `json:"type_code,omitempty,omitzero"`
+		Warnings []string `json:"warnings,omitempty,omitzero"`
+	} `json:"source_document,omitempty,omitzero"`
+	TaxAmount json.Number `json:"tax_amount,omitempty,omitzero"`
+	TaxLines  []struct {
+		Category      string      `json:"category,omitempty,omitzero"`
+		ExemptionCode string      `json:"exemption_code,omitempty,omitzero"`
+		Rate          json.Number `json:"rate,omitempty,omitzero"`
+		TaxAmount     json.Number `json:"tax_amount"`
+		TaxGroup      string      `json:"tax_group,omitempty,omitzero"`
+		TaxableAmount json.Number `json:"taxable_amount,omitempty,omitzero"`
+	} `json:"tax_lines,omitempty,omitzero"`
+	TotalAmount json.Number `json:"total_amount"`
+	VendorName  string      `json:"vendor_name,omitempty,omitzero"`
+	Withholding []struct {
+		Amount json.Number `json:"amount"`
+		Code   string      `json:"code"`
+	} `json:"withholding,omitempty,omitzero"`
+}
+
+// ApReinstateCreditMemoPayloadDocumentType defines model for ApReinstateCreditMemoPayload.DocumentType.
+type ApReinstateCreditMemoPayloadDocumentType string
+
+// ApReinstateCreditMemoPayloadDueDateSource defines model for ApReinstateCreditMemoPayload.DueDateSource.
+type ApReinstateCreditMemoPayloadDueDateSource string
+
+// ApReinstateCreditMemoPayloadLinesKind defines model for ApReinstateCreditMemoPayload.Lines.Kind.
+type ApReinstateCreditMemoPayloadLinesKind string
+
+// ApReinstateCreditMemoPayloadPayeeBank defines model for ApReinstateCreditMemoPayload.PayeeBank.
+type ApReinstateCreditMemoPayloadPayeeBank string
+
+// ApReinstateInvoicePayload defines model for ApReinstateInvoicePayload.
+type ApReinstateInvoicePayload struct {
+	Attachments []struct {
+		ContentType string `json:"content_type,omitempty,omitzero"`
+		Filename    string `json:"filename,omitempty,omitzero"`
+		ID          string `json:"id,omitempty,omitzero"`
+		SizeBytes   int    `json:"size_bytes,omitempty,omitzero"`
+	} `json:"attachments,omitempty,omitzero"`
+	Currency    string `json:"currency"`
+	Description string `json:"description,omitempty,omitzero"`
+	Discount    struct {
+		Date    string      `json:"date"`
+		Percent json.Number `json:"percent"`
+	} `json:"discount,omitempty,omitzero"`
+	DocumentType      ApReinstateInvoicePayloadDocumentType  `json:"document_type,omitempty,omitzero"`
+	DueDate           string                                 `json:"due_date,omitempty,omitzero"`
+	DueDateSource     ApReinstateInvoicePayloadDueDateSource `json:"due_date_source,omitempty,omitzero"`
+	ExternalReference string                                 `json:"external_reference,omitempty,omitzero"`
+	InvoiceDate       string                                 `json:"invoice_date"`
+	InvoiceID         string                                 `json:"invoice_id"`
+	Lines             []struct {
+		Account           string                             `json:"account,omitempty,omitzero"`
+		AccountingCost    string                             `json:"accounting_cost,omitempty,omitzero"`
+		Amount            json.Number                        `json:"amount"`
+		Description       string                             `json:"description,omitempty,omitzero"`
+		Dimensions        map[string]string                  `json:"dimensions,omitempty,omitzero"`
+		ItemID            string                             `json:"item_id,omitempty,omitzero"`
+		Kind              ApReinstateInvoicePayloadLinesKind `json:"kind,omitempty,omitzero"`
+		LineNumber        int                                `json:"line_number"`
+		PoLineReference   string                             `json:"po_line_reference,omitempty,omitzero"`
+		PriceBaseQuantity json.Number                        `json:"price_base_quantity,omitempty,omitzero"`
+		Quantity          json.Number                        `json:"quantity,omitempty,omitzero"`
+		TaxGroup          string                             `json:"tax_group,omitempty,omitzero"`
+		UnitPrice         json.Number                        `json:"unit_price,omitempty,omitzero"`
+	} `json:"lines"`
+	PayableAmount    json.Number                        `json:"payable_amount,omitempty,omitzero"`
+	PayeeBank        ApReinstateInvoicePayloadPayeeBank `json:"payee_bank,omitempty,omitzero"`
+	PayeeDiffers     bool                               `json:"payee_differs,omitempty,omitzero"`
+	PaymentReference string                             `json:"payment_reference,omitempty,omitzero"`
+	PoReference      string                             `json:"po_reference,omitempty,omitzero"`
+	PostingDate      string                             `json:"posting_date,omitempty,omitzero"`
+	PrepaidAmount    json.Number                        `json:"prepaid_amount,omitempty,omitzero"`
+	Reason           string                             `json:"reason"`
+	RoundingAmount   json.Number                        `json:"rounding_amount,omitempty,omitzero"`
+	SourceDocument   struct {
+		Sha256   string   `json:"sha256"`
+		Syntax   string   `json:"syntax"`
+		TypeCode string   `json:"type_code,omitempty,omitzero"`
+		Warnings []string `json:"warnings,omitempty,omitzero"`
+	} `json:"source_document,omitempty,omitzero"`
+	TaxAmount json.Number `json:"tax_amount,omitempty,omitzero"`
+	TaxLines  []struct {
+		Category      string      `json:"category,omitempty,omitzero"`
+		ExemptionCode string      `json:"exemption_code,omitempty,omitzero"`
+		Rate          json.Number `json:"rate,omitempty,omitzero"`
+		TaxAmount     json.Number `json:"tax_amount"`
+		TaxGroup      string      `json:"tax_group,omitempty,omitzero"`
+		TaxableAmount json.Number `json:"taxable_amount,omitempty,omitzero"`
+	} `json:"tax_lines,omitempty,omitzero"`
+	TotalAmount json.Number `json:"total_amount"`
+	VendorName  string      `json:"vendor_name,omitempty,omitzero"`
+	Withholding []struct {
+		Amount json.Number `json:"amount"`
+		Code   string      `json:"code"`
+	} `json:"withholding,omitempty,omitzero"`
+}
+
+// ApReinstateInvoicePayloadDocumentType defines model for ApReinstateInvoicePayload.DocumentType.
+type ApReinstateInvoicePayloadDocumentType string
+
+// ApReinstateInvoicePayloadDueDateSource defines model for ApReinstateInvoicePayload.DueDateSource.
+type ApReinstateInvoicePayloadDueDateSource string
+
+// ApReinstateInvoicePayloadLinesKind defines model for ApReinstateInvoicePayload.Lines.Kind.
+type ApReinstateInvoicePayloadLinesKind string
+
+// ApReinstateInvoicePayloadPayeeBank defines model for ApReinstateInvoicePayload.PayeeBank.
+type ApReinstateInvoicePayloadPayeeBank string
+
+// ApRejectBankChangePayload defines model for ApRejectBankChangePayload.
+type ApRejectBankChangePayload struct {
+	Reason       string `json:"reason"`
+	RequestID    string `json:"request_id"`
+	Verification string `json:"verification,omitempty,omitzero"`
+}
+
 // ApRejectCreditMemoPayload defines model for ApRejectCreditMemoPayload.
 type ApRejectCreditMemoPayload struct {
 	CreditMemoID string `json:"credit_memo_id"`
@@ -446,6 +1363,19 @@ type ApRemoveVendorContactPayload struct {
 	VendorID  string `json:"vendor_id"`
 }
 
+// ApRequestBankChangePayload defines model for ApRequestBankChangePayload.
+type ApRequestBankChangePayload struct {
+	Account     string `json:"account,omitempty,omitzero"`
+	Bank        string `json:"bank,omitempty,omitzero"`
+	Bic         string `json:"bic,omitempty,omitzero"`
+	Currency    string `json:"currency"`
+	EvidenceRef string `json:"evidence_ref"`
+	Holder      string `json:"holder"`
+	Iban        string `json:"iban,omitempty,omitzero"`
+	Reason      string `json:"reason"`
+	VendorID    string `json:"vendor_id"`
+}
+
 // ApSetVendorContactPayload defines model for ApSetVendorContactPayload.
 type ApSetVendorContactPayload struct {
 	ContactID string `json:"contact_id"`
@@ -464,9 +1394,10 @@ type ApSubmitCreditMemoPayload struct {
 		ID          string `json:"id,omitempty,omitzero"`
 		SizeBytes   int    `json:"size_bytes,omitempty,omitzero"`
 	} `json:"attachments,omitempty,omitzero"`
-	Currency    string `json:"currency"`
-	Description string `json:"description,omitempty,omitzero"`
-	Discount    struct {
+	CreditMemoID string `json:"credit_memo_id,omitempty,omitzero"`
+	Currency     string `json:"currency"`
+	Description  string `json:"description,omitempty,omitzero"`
+	Discount     struct {
 		Date    string      `json:"date"`
 		Percent json.Number `json:"percent"`
 	} `json:"discount,omitempty,omitzero"`
@@ -492,6 +1423,7 @@ type ApSubmitCreditMemoPayload struct {
 		UnitPrice         json.Number                        `json:"unit_price,omitempty,omitzero"`
 	} `json:"lines"`
 	PayableAmount    json.Number                        `json:"payable_amount,omitempty,omitzero"`
+	PayeeAccounts    []string                           `json:"payee_accounts,omitempty,omitzero"`
 	PayeeBank        ApSubmitCreditMemoPayloadPayeeBank `json:"payee_bank,omitempty,omitzero"`
 	PayeeDiffers     bool                               `json:"payee_differs,omitempty,omitzero"`
 	PaymentReference string                             `json:"payment_reference,omitempty,omitzero"`
@@ -555,6 +1487,7 @@ type ApSubmitInvoicePayload struct {
 	DueDateSource     ApSubmitInvoicePayloadDueDateSource `json:"due_date_source,omitempty,omitzero"`
 	ExternalReference string                              `json:"external_reference,omitempty,omitzero"`
 	InvoiceDate       string                              `json:"invoice_date"`
+	InvoiceID         string                              `json:"invoice_id,omitempty,omitzero"`
 	InvoiceNumber     string                              `json:"invoice_number"`
 	Lines             []struct {
 		Account           string                          `json:"account,omitempty,omitzero"`
@@ -572,6 +1505,7 @@ type ApSubmitInvoicePayload struct {
 		UnitPrice         json.Number                     `json:"unit_price,omitempty,omitzero"`
 	} `json:"lines"`
 	PayableAmount    json.Number                     `json:"payable_amount,omitempty,omitzero"`
+	PayeeAccounts    []string                        `json:"payee_accounts,omitempty,omitzero"`
 	PayeeBank        ApSubmitInvoicePayloadPayeeBank `json:"payee_bank,omitempty,omitzero"`
 	PayeeDiffers     bool                            `json:"payee_differs,omitempty,omitzero"`
 	PaymentReference string                          `json:"payment_reference,omitempty,omitzero"`
@@ -615,6 +1549,161 @@ type ApSubmitInvoicePayloadLinesKind string
 // ApSubmitInvoicePayloadPayeeBank defines model for ApSubmitInvoicePayload.PayeeBank.
 type ApSubmitInvoicePayloadPayeeBank string
 
+// ApTaxSummaryReport defines model for ApTaxSummaryReport.
+type ApTaxSummaryReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor        `json:"next_cursor,omitempty,omitzero"`
+	Rows       []ApTaxSummaryRow `json:"rows"`
+}
+
+// ApTaxSummaryRow defines model for ApTaxSummaryRow.
+type ApTaxSummaryRow struct {
+	// Category category of the group, as S, AE or K
+	Category string `json:"category,omitempty,omitzero"`
+
+	// Currency document currency
+	Currency string `json:"currency,omitempty,omitzero"`
+
+	// NotRecoverable tax that is an expense, document currency
+	NotRecoverable string `json:"not_recoverable,omitempty,omitzero"`
+
+	// NotRecoverableFunctional tax that is an expense, functional currency
+	NotRecoverableFunctional string `json:"not_recoverable_functional,omitempty,omitzero"`
+
+	// Output tax owed to the tax office (reverse charge), document currency
+	Output string `json:"output,omitempty,omitzero"`
+
+	// OutputFunctional tax owed to the tax office (reverse charge), functional currency
+	OutputFunctional string `json:"output_functional,omitempty,omitzero"`
+
+	// Period period of the journals, with by=period
+	Period string `json:"period,omitempty,omitzero"`
+
+	// Rate percent, of the settings
+	Rate string `json:"rate,omitempty,omitzero"`
+
+	// Recoverable input tax to deduct, document currency
+	Recoverable string `json:"recoverable,omitempty,omitzero"`
+
+	// RecoverableFunctional input tax to deduct, functional currency
+	RecoverableFunctional string `json:"recoverable_functional,omitempty,omitzero"`
+
+	// Tax recoverable and not recoverable tax, document currency
+	Tax string `json:"tax,omitempty,omitzero"`
+
+	// TaxFunctional recoverable and not recoverable tax, functional currency
+	TaxFunctional string `json:"tax_functional,omitempty,omitzero"`
+
+	// TaxGroup tax group of the ledger's settings
+	TaxGroup string `json:"tax_group,omitempty,omitzero"`
+
+	// Taxable amount of the lines in the group, less credit memos, document currency
+	Taxable string `json:"taxable,omitempty,omitzero"`
+
+	// TaxableFunctional amount of the lines in the group, less credit memos, functional currency
+	TaxableFunctional string `json:"taxable_functional,omitempty,omitzero"`
+}
+
+// ApUnapplyCreditPayload defines model for ApUnapplyCreditPayload.
+type ApUnapplyCreditPayload struct {
+	ApplicationID string `json:"application_id"`
+	InvoiceID     string `json:"invoice_id"`
+	PostingDate   string `json:"posting_date,omitempty,omitzero"`
+	Reason        string `json:"reason"`
+}
+
+// ApUnapplyPrepaymentPayload defines model for ApUnapplyPrepaymentPayload.
+type ApUnapplyPrepaymentPayload struct {
+	ApplicationID string `json:"application_id"`
+	InvoiceID     string `json:"invoice_id"`
+	PostingDate   string `json:"posting_date,omitempty,omitzero"`
+	Reason        string `json:"reason"`
+}
+
+// ApUnblockVendorPayload defines model for ApUnblockVendorPayload.
+type ApUnblockVendorPayload struct {
+	Reason   string                      `json:"reason"`
+	Scope    ApUnblockVendorPayloadScope `json:"scope"`
+	VendorID string                      `json:"vendor_id"`
+}
+
+// ApUnblockVendorPayloadScope defines model for ApUnblockVendorPayload.Scope.
+type ApUnblockVendorPayloadScope string
+
+// ApValidateCreditMemoPayload defines model for ApValidateCreditMemoPayload.
+type ApValidateCreditMemoPayload struct {
+	CreditMemoID string `json:"credit_memo_id"`
+}
+
+// ApValidateInvoicePayload defines model for ApValidateInvoicePayload.
+type ApValidateInvoicePayload struct {
+	InvoiceID string `json:"invoice_id"`
+}
+
+// ApVendorStatementReport defines model for ApVendorStatementReport.
+type ApVendorStatementReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor             `json:"next_cursor,omitempty,omitzero"`
+	Rows       []ApVendorStatementRow `json:"rows"`
+}
+
+// ApVendorStatementRow defines model for ApVendorStatementRow.
+type ApVendorStatementRow struct {
+	// Action what changed the open amount: posted, voided, credit_applied, ...
+	Action string `json:"action,omitempty,omitzero"`
+
+	// Balance running balance of the currency, document currency
+	Balance string `json:"balance,omitempty,omitzero"`
+
+	// Counterpart id of the document or payment that settled this one
+	Counterpart string `json:"counterpart,omitempty,omitzero"`
+
+	// Credit more is owed, document currency
+	Credit string `json:"credit,omitempty,omitzero"`
+
+	// Currency document currency
+	Currency string `json:"currency,omitempty,omitzero"`
+
+	// Date posting date
+	Date string `json:"date,omitempty,omitzero"`
+
+	// Debit less is owed, document currency
+	Debit string `json:"debit,omitempty,omitzero"`
+
+	// DocumentID id of the document
+	DocumentID string `json:"document_id,omitempty,omitzero"`
+
+	// EventID event that changed the open amount
+	EventID string `json:"event_id,omitempty,omitzero"`
+
+	// FunctionalAmount carrying amount, functional currency; positive is owed
+	FunctionalAmount string `json:"functional_amount,omitempty,omitzero"`
+
+	// FunctionalBalance running balance of all rows, functional currency
+	FunctionalBalance string `json:"functional_balance,omitempty,omitzero"`
+
+	// Kind invoice, prepayment, opening or credit_memo
+	Kind string `json:"kind,omitempty,omitzero"`
+
+	// Number the vendor's document number
+	Number string `json:"number,omitempty,omitzero"`
+
+	// Reference external or payment reference of the document
+	Reference string `json:"reference,omitempty,omitzero"`
+}
+
 // ApVendorsReport defines model for ApVendorsReport.
 type ApVendorsReport struct {
 	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
@@ -630,6 +1719,9 @@ type ApVendorsReport struct {
 
 // ApVendorsRow defines model for ApVendorsRow.
 type ApVendorsRow struct {
+	// Bank bank accounts: state (none, pending, approved), accounts by currency, and the open request: request_id, currency, iban, account, bank, bic, holder
+	Bank json.RawMessage `json:"bank,omitempty,omitzero"`
+
 	// Contacts contacts: contact_id, name, email, phone, function
 	Contacts json.RawMessage `json:"contacts,omitempty,omitzero"`
 
@@ -645,11 +1737,25 @@ type ApVendorsRow struct {
 	// NaturalPerson the vendor is a person, not a company
 	NaturalPerson bool `json:"natural_person,omitempty,omitzero"`
 
-	// Status active
+	// Status active, payment_blocked or blocked
 	Status string `json:"status,omitempty,omitzero"`
 
 	// VendorID vendor
 	VendorID string `json:"vendor_id,omitempty,omitzero"`
+}
+
+// ApVoidCreditMemoPayload defines model for ApVoidCreditMemoPayload.
+type ApVoidCreditMemoPayload struct {
+	CreditMemoID string `json:"credit_memo_id"`
+	PostingDate  string `json:"posting_date,omitempty,omitzero"`
+	Reason       string `json:"reason"`
+}
+
+// ApVoidInvoicePayload defines model for ApVoidInvoicePayload.
+type ApVoidInvoicePayload struct {
+	InvoiceID   string `json:"invoice_id"`
+	PostingDate string `json:"posting_date,omitempty,omitzero"`
+	Reason      string `json:"reason"`
 }
 
 // AppendCondition No event after the sequence may match any of the items.
@@ -1449,6 +2555,86 @@ type GlAccountsAccountLedgerRow struct {
 	Type string `json:"type,omitempty,omitzero"`
 }
 
+// GlAccountsReport defines model for GlAccountsReport.
+type GlAccountsReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor      `json:"next_cursor,omitempty,omitzero"`
+	Rows       []GlAccountsRow `json:"rows"`
+}
+
+// GlAccountsRow defines model for GlAccountsRow.
+type GlAccountsRow struct {
+	// Account account code
+	Account string `json:"account,omitempty,omitzero"`
+
+	// Control module that alone posts to it, or none
+	Control string `json:"control,omitempty,omitzero"`
+
+	// EventID event that defined it
+	EventID string `json:"event_id,omitempty,omitzero"`
+
+	// Name name of the account
+	Name string `json:"name,omitempty,omitzero"`
+
+	// NormalSide side that increases it, debit or credit
+	NormalSide string `json:"normal_side,omitempty,omitzero"`
+
+	// Parent account above it in the chart
+	Parent string `json:"parent,omitempty,omitzero"`
+
+	// Postable takes lines
+	Postable bool `json:"postable,omitempty,omitzero"`
+
+	// Status active or blocked
+	Status string `json:"status,omitempty,omitzero"`
+
+	// Type asset, liability, equity, income or expense
+	Type string `json:"type,omitempty,omitzero"`
+}
+
+// GlBalancesReport defines model for GlBalancesReport.
+type GlBalancesReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor      `json:"next_cursor,omitempty,omitzero"`
+	Rows       []GlBalancesRow `json:"rows"`
+}
+
+// GlBalancesRow defines model for GlBalancesRow.
+type GlBalancesRow struct {
+	// Account account code
+	Account string `json:"account,omitempty,omitzero"`
+
+	// Balance debit less credit, in currency
+	Balance string `json:"balance,omitempty,omitzero"`
+
+	// Currency ISO 4217 code of the lines
+	Currency string `json:"currency,omitempty,omitzero"`
+
+	// Dimensions of the lines
+	Dimensions json.RawMessage `json:"dimensions,omitempty,omitzero"`
+
+	// FunctionalBalance debit less credit, functional currency
+	FunctionalBalance string `json:"functional_balance,omitempty,omitzero"`
+
+	// Name name of the account
+	Name string `json:"name,omitempty,omitzero"`
+
+	// Type asset, liability, equity, income or expense
+	Type string `json:"type,omitempty,omitzero"`
+}
+
 // GlBlockAccountPayload defines model for GlBlockAccountPayload.
 type GlBlockAccountPayload struct {
 	Code   string `json:"code"`
@@ -1494,6 +2680,12 @@ type GlClosePeriodPayloadLevel string
 
 // GlClosePeriodPayloadModule defines model for GlClosePeriodPayload.Module.
 type GlClosePeriodPayloadModule string
+
+// GlCloseYearPayload defines model for GlCloseYearPayload.
+type GlCloseYearPayload struct {
+	FiscalYear string `json:"fiscal_year"`
+	Reason     string `json:"reason,omitempty,omitzero"`
+}
 
 // GlConfigureLedgerPayload defines model for GlConfigureLedgerPayload.
 type GlConfigureLedgerPayload struct {
@@ -1560,6 +2752,23 @@ type GlDefineAccountPayloadNormalSide string
 // GlDefineAccountPayloadType defines model for GlDefineAccountPayload.Type.
 type GlDefineAccountPayloadType string
 
+// GlDefineAllocationPayload defines model for GlDefineAllocationPayload.
+type GlDefineAllocationPayload struct {
+	AllocationID string `json:"allocation_id"`
+	Description  string `json:"description"`
+	Source       struct {
+		Account    string            `json:"account"`
+		Dimensions map[string]string `json:"dimensions,omitempty,omitzero"`
+	} `json:"source"`
+	Targets []struct {
+		Account    string            `json:"account,omitempty,omitzero"`
+		Dimensions map[string]string `json:"dimensions,omitempty,omitzero"`
+		Percent    json.Number       `json:"percent"`
+	} `json:"targets"`
+	ValidFrom string `json:"valid_from,omitempty,omitzero"`
+	ValidTo   string `json:"valid_to,omitempty,omitzero"`
+}
+
 // GlDefineDimensionValuePayload defines model for GlDefineDimensionValuePayload.
 type GlDefineDimensionValuePayload struct {
 	ActiveFrom string `json:"active_from,omitempty,omitzero"`
@@ -1618,6 +2827,319 @@ type GlDefineRecurringJournalPayloadScheduleEvery string
 // GlDefineRecurringJournalPayloadScheduleOn defines model for GlDefineRecurringJournalPayload.Schedule.On.
 type GlDefineRecurringJournalPayloadScheduleOn string
 
+// GlDimensionBalancesReport defines model for GlDimensionBalancesReport.
+type GlDimensionBalancesReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor               `json:"next_cursor,omitempty,omitzero"`
+	Rows       []GlDimensionBalancesRow `json:"rows"`
+}
+
+// GlDimensionBalancesRow defines model for GlDimensionBalancesRow.
+type GlDimensionBalancesRow struct {
+	// Account account code
+	Account string `json:"account,omitempty,omitzero"`
+
+	// AccountBalance balance of all rows of the account, functional currency
+	AccountBalance string `json:"account_balance,omitempty,omitzero"`
+
+	// Balance debit less credit, functional currency; positive is a debit balance
+	Balance string `json:"balance,omitempty,omitzero"`
+
+	// Credit sum of credits, functional currency
+	Credit string `json:"credit,omitempty,omitzero"`
+
+	// Debit sum of debits, functional currency
+	Debit string `json:"debit,omitempty,omitzero"`
+
+	// Dimensions value of each dimension, or none
+	Dimensions json.RawMessage `json:"dimensions,omitempty,omitzero"`
+}
+
+// GlJournalLinesReport defines model for GlJournalLinesReport.
+type GlJournalLinesReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor          `json:"next_cursor,omitempty,omitzero"`
+	Rows       []GlJournalLinesRow `json:"rows"`
+}
+
+// GlJournalLinesRow defines model for GlJournalLinesRow.
+type GlJournalLinesRow struct {
+	// Account account code
+	Account string `json:"account,omitempty,omitzero"`
+
+	// AccountName name of the account
+	AccountName string `json:"account_name,omitempty,omitzero"`
+
+	// Amount in currency
+	Amount string `json:"amount,omitempty,omitzero"`
+
+	// CorrelationID process that the journal belongs to
+	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
+
+	// Currency ISO 4217 code
+	Currency string `json:"currency,omitempty,omitzero"`
+
+	// Description of the line
+	Description string `json:"description,omitempty,omitzero"`
+
+	// Dimensions of the line
+	Dimensions json.RawMessage `json:"dimensions,omitempty,omitzero"`
+
+	// EffectiveDate posting date
+	EffectiveDate string `json:"effective_date,omitempty,omitzero"`
+
+	// EventID event gl.journal.posted
+	EventID string `json:"event_id,omitempty,omitzero"`
+
+	// FiscalYear fiscal year of the posting date
+	FiscalYear string `json:"fiscal_year,omitempty,omitzero"`
+
+	// FunctionalAmount in functional currency
+	FunctionalAmount string `json:"functional_amount,omitempty,omitzero"`
+
+	// FunctionalCurrency ISO 4217 code
+	FunctionalCurrency string `json:"functional_currency,omitempty,omitzero"`
+
+	// IntentID intent that posted the journal
+	IntentID string `json:"intent_id,omitempty,omitzero"`
+
+	// JournalDescription of the journal
+	JournalDescription string `json:"journal_description,omitempty,omitzero"`
+
+	// JournalID stream of the journal
+	JournalID string `json:"journal_id,omitempty,omitzero"`
+
+	// JournalNumber gap-free number
+	JournalNumber string `json:"journal_number,omitempty,omitzero"`
+
+	// LineNumber line of the journal
+	LineNumber int64 `json:"line_number,omitempty,omitzero"`
+
+	// Period period of the posting date
+	Period string `json:"period,omitempty,omitzero"`
+
+	// Rate functional units per 1 currency
+	Rate string `json:"rate,omitempty,omitzero"`
+
+	// RateDate day of the rate
+	RateDate string `json:"rate_date,omitempty,omitzero"`
+
+	// RecordedAt when the log took it
+	RecordedAt time.Time `json:"recorded_at,omitempty,omitzero"`
+
+	// Sequence place of the event in the legal entity's log
+	Sequence string `json:"sequence,omitempty,omitzero"`
+
+	// Side debit or credit
+	Side string `json:"side,omitempty,omitzero"`
+
+	// SourceEventID event that caused the journal
+	SourceEventID string `json:"source_event_id,omitempty,omitzero"`
+
+	// SourceModule module that caused the journal
+	SourceModule string `json:"source_module,omitempty,omitzero"`
+
+	// TaxCode tax group of the line
+	TaxCode string `json:"tax_code,omitempty,omitzero"`
+
+	// Type journal type
+	Type string `json:"type,omitempty,omitzero"`
+}
+
+// GlJournalsNumberReport defines model for GlJournalsNumberReport.
+type GlJournalsNumberReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor            `json:"next_cursor,omitempty,omitzero"`
+	Rows       []GlJournalsNumberRow `json:"rows"`
+}
+
+// GlJournalsNumberRow defines model for GlJournalsNumberRow.
+type GlJournalsNumberRow struct {
+	// Account account code
+	Account string `json:"account,omitempty,omitzero"`
+
+	// AccountName name of the account
+	AccountName string `json:"account_name,omitempty,omitzero"`
+
+	// Amount in currency
+	Amount string `json:"amount,omitempty,omitzero"`
+
+	// CorrelationID process that the journal belongs to
+	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
+
+	// Currency ISO 4217 code
+	Currency string `json:"currency,omitempty,omitzero"`
+
+	// Description of the line
+	Description string `json:"description,omitempty,omitzero"`
+
+	// Dimensions of the line
+	Dimensions json.RawMessage `json:"dimensions,omitempty,omitzero"`
+
+	// EffectiveDate posting date
+	EffectiveDate string `json:"effective_date,omitempty,omitzero"`
+
+	// EventID event gl.journal.posted
+	EventID string `json:"event_id,omitempty,omitzero"`
+
+	// FiscalYear fiscal year of the posting date
+	FiscalYear string `json:"fiscal_year,omitempty,omitzero"`
+
+	// FunctionalAmount in functional currency
+	FunctionalAmount string `json:"functional_amount,omitempty,omitzero"`
+
+	// FunctionalCurrency ISO 4217 code
+	FunctionalCurrency string `json:"functional_currency,omitempty,omitzero"`
+
+	// IntentID intent that posted the journal
+	IntentID string `json:"intent_id,omitempty,omitzero"`
+
+	// JournalDescription of the journal
+	JournalDescription string `json:"journal_description,omitempty,omitzero"`
+
+	// JournalID stream of the journal
+	JournalID string `json:"journal_id,omitempty,omitzero"`
+
+	// JournalNumber gap-free number
+	JournalNumber string `json:"journal_number,omitempty,omitzero"`
+
+	// LineNumber line of the journal
+	LineNumber int64 `json:"line_number,omitempty,omitzero"`
+
+	// Period period of the posting date
+	Period string `json:"period,omitempty,omitzero"`
+
+	// Rate functional units per 1 currency
+	Rate string `json:"rate,omitempty,omitzero"`
+
+	// RateDate day of the rate
+	RateDate string `json:"rate_date,omitempty,omitzero"`
+
+	// RecordedAt when the log took it
+	RecordedAt time.Time `json:"recorded_at,omitempty,omitzero"`
+
+	// Sequence place of the event in the legal entity's log
+	Sequence string `json:"sequence,omitempty,omitzero"`
+
+	// Side debit or credit
+	Side string `json:"side,omitempty,omitzero"`
+
+	// SourceEventID event that caused the journal
+	SourceEventID string `json:"source_event_id,omitempty,omitzero"`
+
+	// SourceModule module that caused the journal
+	SourceModule string `json:"source_module,omitempty,omitzero"`
+
+	// TaxCode tax group of the line
+	TaxCode string `json:"tax_code,omitempty,omitzero"`
+
+	// Type journal type
+	Type string `json:"type,omitempty,omitzero"`
+}
+
+// GlJournalsReport defines model for GlJournalsReport.
+type GlJournalsReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor      `json:"next_cursor,omitempty,omitzero"`
+	Rows       []GlJournalsRow `json:"rows"`
+}
+
+// GlJournalsRow defines model for GlJournalsRow.
+type GlJournalsRow struct {
+	// ActorID who posted it
+	ActorID string `json:"actor_id,omitempty,omitzero"`
+
+	// Approvers persons who approved its intent
+	Approvers json.RawMessage `json:"approvers,omitempty,omitzero"`
+
+	// CorrelationID process that it belongs to
+	CorrelationID string `json:"correlation_id,omitempty,omitzero"`
+
+	// Description of the journal
+	Description string `json:"description,omitempty,omitzero"`
+
+	// EffectiveDate posting date
+	EffectiveDate string `json:"effective_date,omitempty,omitzero"`
+
+	// EventID event gl.journal.posted
+	EventID string `json:"event_id,omitempty,omitzero"`
+
+	// FiscalYear fiscal year of the posting date
+	FiscalYear string `json:"fiscal_year,omitempty,omitzero"`
+
+	// FunctionalCurrency of total
+	FunctionalCurrency string `json:"functional_currency,omitempty,omitzero"`
+
+	// IntentID intent that posted it
+	IntentID string `json:"intent_id,omitempty,omitzero"`
+
+	// JournalID stream of the journal
+	JournalID string `json:"journal_id,omitempty,omitzero"`
+
+	// JournalNumber gap-free number
+	JournalNumber string `json:"journal_number,omitempty,omitzero"`
+
+	// Lines number of lines
+	Lines int64 `json:"lines,omitempty,omitzero"`
+
+	// Period period of the posting date
+	Period string `json:"period,omitempty,omitzero"`
+
+	// RecordedAt when the log took it
+	RecordedAt time.Time `json:"recorded_at,omitempty,omitzero"`
+
+	// ReversedBy number of the journal that reverses it
+	ReversedBy string `json:"reversed_by,omitempty,omitzero"`
+
+	// ReversedByJournalID id of that journal
+	ReversedByJournalID string `json:"reversed_by_journal_id,omitempty,omitzero"`
+
+	// Reverses number of the journal that it reverses
+	Reverses string `json:"reverses,omitempty,omitzero"`
+
+	// ReversesJournalID id of that journal
+	ReversesJournalID string `json:"reverses_journal_id,omitempty,omitzero"`
+
+	// Sequence place of the event in the legal entity's log
+	Sequence string `json:"sequence,omitempty,omitzero"`
+
+	// SourceEventID event that caused it
+	SourceEventID string `json:"source_event_id,omitempty,omitzero"`
+
+	// SourceModule module that caused it
+	SourceModule string `json:"source_module,omitempty,omitzero"`
+
+	// Total sum of debits, functional currency
+	Total string `json:"total,omitempty,omitzero"`
+
+	// Type journal type
+	Type string `json:"type,omitempty,omitzero"`
+}
+
 // GlLoadOpeningBalancesPayload defines model for GlLoadOpeningBalancesPayload.
 type GlLoadOpeningBalancesPayload struct {
 	Currency    string            `json:"currency,omitempty,omitzero"`
@@ -1639,6 +3161,55 @@ type GlLoadOpeningBalancesPayload struct {
 // GlLoadOpeningBalancesPayloadLinesDebitCredit defines model for GlLoadOpeningBalancesPayload.Lines.DebitCredit.
 type GlLoadOpeningBalancesPayloadLinesDebitCredit string
 
+// GlMirrorIntercompanyPayload defines model for GlMirrorIntercompanyPayload.
+type GlMirrorIntercompanyPayload struct {
+	Initiator string `json:"initiator"`
+	PairID    string `json:"pair_id"`
+}
+
+// GlNumberGapsReport defines model for GlNumberGapsReport.
+type GlNumberGapsReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor        `json:"next_cursor,omitempty,omitzero"`
+	Rows       []GlNumberGapsRow `json:"rows"`
+}
+
+// GlNumberGapsRow defines model for GlNumberGapsRow.
+type GlNumberGapsRow struct {
+	// Count journals
+	Count int64 `json:"count,omitempty,omitzero"`
+
+	// Expected journals from 1 to last
+	Expected int64 `json:"expected,omitempty,omitzero"`
+
+	// First lowest number
+	First int64 `json:"first,omitempty,omitzero"`
+
+	// FiscalYear label of the fiscal year
+	FiscalYear string `json:"fiscal_year,omitempty,omitzero"`
+
+	// Last highest number
+	Last int64 `json:"last,omitempty,omitzero"`
+
+	// Missing ranges of missing numbers: first, last
+	Missing json.RawMessage `json:"missing,omitempty,omitzero"`
+
+	// Repeated numbers of more than one journal
+	Repeated json.RawMessage `json:"repeated,omitempty,omitzero"`
+
+	// Series type and fiscal year of the numbers
+	Series string `json:"series,omitempty,omitzero"`
+
+	// Type journal type
+	Type string `json:"type,omitempty,omitzero"`
+}
+
 // GlOpenPeriodPayload defines model for GlOpenPeriodPayload.
 type GlOpenPeriodPayload struct {
 	Module GlOpenPeriodPayloadModule `json:"module"`
@@ -1648,6 +3219,91 @@ type GlOpenPeriodPayload struct {
 
 // GlOpenPeriodPayloadModule defines model for GlOpenPeriodPayload.Module.
 type GlOpenPeriodPayloadModule string
+
+// GlPeriodsReport defines model for GlPeriodsReport.
+type GlPeriodsReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor     `json:"next_cursor,omitempty,omitzero"`
+	Rows       []GlPeriodsRow `json:"rows"`
+}
+
+// GlPeriodsRow defines model for GlPeriodsRow.
+type GlPeriodsRow struct {
+	// ActorID who changed it
+	ActorID string `json:"actor_id,omitempty,omitzero"`
+
+	// Approvers persons who approved the change
+	Approvers json.RawMessage `json:"approvers,omitempty,omitzero"`
+
+	// ChangedAt when the state was recorded
+	ChangedAt time.Time `json:"changed_at,omitempty,omitzero"`
+
+	// End last day
+	End string `json:"end,omitempty,omitzero"`
+
+	// EventID event that changed it
+	EventID string `json:"event_id,omitempty,omitzero"`
+
+	// FiscalYear label of the fiscal year
+	FiscalYear string `json:"fiscal_year,omitempty,omitzero"`
+
+	// IntentID intent that changed it
+	IntentID string `json:"intent_id,omitempty,omitzero"`
+
+	// Module gl or ap
+	Module string `json:"module,omitempty,omitzero"`
+
+	// Period name of the period
+	Period string `json:"period,omitempty,omitzero"`
+
+	// Reason why it was changed
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// Start first day
+	Start string `json:"start,omitempty,omitzero"`
+
+	// State not_open, open, soft_closed or hard_closed
+	State string `json:"state,omitempty,omitzero"`
+}
+
+// GlPostIntercompanyPayload defines model for GlPostIntercompanyPayload.
+type GlPostIntercompanyPayload struct {
+	Amount                 json.Number       `json:"amount"`
+	Counterparty           string            `json:"counterparty"`
+	CounterpartyDimensions map[string]string `json:"counterparty_dimensions,omitempty,omitzero"`
+	CounterpartyLines      []struct {
+		Account     string                                                `json:"account"`
+		Amount      json.Number                                           `json:"amount"`
+		DebitCredit GlPostIntercompanyPayloadCounterpartyLinesDebitCredit `json:"debit_credit"`
+		Description string                                                `json:"description,omitempty,omitzero"`
+		Dimensions  map[string]string                                     `json:"dimensions,omitempty,omitzero"`
+		TaxCode     string                                                `json:"tax_code,omitempty,omitzero"`
+	} `json:"counterparty_lines"`
+	Currency    string            `json:"currency,omitempty,omitzero"`
+	Description string            `json:"description"`
+	Dimensions  map[string]string `json:"dimensions,omitempty,omitzero"`
+	Lines       []struct {
+		Account     string                                    `json:"account"`
+		Amount      json.Number                               `json:"amount"`
+		DebitCredit GlPostIntercompanyPayloadLinesDebitCredit `json:"debit_credit"`
+		Description string                                    `json:"description,omitempty,omitzero"`
+		Dimensions  map[string]string                         `json:"dimensions,omitempty,omitzero"`
+		TaxCode     string                                    `json:"tax_code,omitempty,omitzero"`
+	} `json:"lines"`
+	PostingDate string `json:"posting_date,omitempty,omitzero"`
+}
+
+// GlPostIntercompanyPayloadCounterpartyLinesDebitCredit defines model for GlPostIntercompanyPayload.CounterpartyLines.DebitCredit.
+type GlPostIntercompanyPayloadCounterpartyLinesDebitCredit string
+
+// GlPostIntercompanyPayloadLinesDebitCredit defines model for GlPostIntercompanyPayload.Lines.DebitCredit.
+type GlPostIntercompanyPayloadLinesDebitCredit string
 
 // GlPostJournalPayload defines model for GlPostJournalPayload.
 type GlPostJournalPayload struct {
@@ -1671,6 +3327,59 @@ type GlPostJournalPayload struct {
 // GlPostJournalPayloadLinesDebitCredit defines model for GlPostJournalPayload.Lines.DebitCredit.
 type GlPostJournalPayloadLinesDebitCredit string
 
+// GlRatesReport defines model for GlRatesReport.
+type GlRatesReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor   `json:"next_cursor,omitempty,omitzero"`
+	Rows       []GlRatesRow `json:"rows"`
+}
+
+// GlRatesRow defines model for GlRatesRow.
+type GlRatesRow struct {
+	// ActorID who set it
+	ActorID string `json:"actor_id,omitempty,omitzero"`
+
+	// Age days from date to as_of
+	Age int64 `json:"age,omitempty,omitzero"`
+
+	// Date day of the rate
+	Date string `json:"date,omitempty,omitzero"`
+
+	// EventID event that set it
+	EventID string `json:"event_id,omitempty,omitzero"`
+
+	// FromCurrency ISO 4217 code
+	FromCurrency string `json:"from_currency,omitempty,omitzero"`
+
+	// Rate units of to_currency per 1 from_currency
+	Rate string `json:"rate,omitempty,omitzero"`
+
+	// RateType spot or closing
+	RateType string `json:"rate_type,omitempty,omitzero"`
+
+	// Reason why it was set again
+	Reason string `json:"reason,omitempty,omitzero"`
+
+	// RecordedAt when it was recorded
+	RecordedAt time.Time `json:"recorded_at,omitempty,omitzero"`
+
+	// ToCurrency ISO 4217 code
+	ToCurrency string `json:"to_currency,omitempty,omitzero"`
+}
+
+// GlRefuseIntercompanyPayload defines model for GlRefuseIntercompanyPayload.
+type GlRefuseIntercompanyPayload struct {
+	Initiator string `json:"initiator,omitempty,omitzero"`
+	PairID    string `json:"pair_id"`
+	Reason    string `json:"reason"`
+}
+
 // GlReopenPeriodPayload defines model for GlReopenPeriodPayload.
 type GlReopenPeriodPayload struct {
 	Module GlReopenPeriodPayloadModule `json:"module"`
@@ -1681,12 +3390,29 @@ type GlReopenPeriodPayload struct {
 // GlReopenPeriodPayloadModule defines model for GlReopenPeriodPayload.Module.
 type GlReopenPeriodPayloadModule string
 
+// GlReopenYearPayload defines model for GlReopenYearPayload.
+type GlReopenYearPayload struct {
+	FiscalYear string `json:"fiscal_year"`
+	Reason     string `json:"reason,omitempty,omitzero"`
+}
+
+// GlRevaluePayload defines model for GlRevaluePayload.
+type GlRevaluePayload struct {
+	Period string `json:"period"`
+}
+
 // GlReverseJournalPayload defines model for GlReverseJournalPayload.
 type GlReverseJournalPayload struct {
 	JournalID     string `json:"journal_id,omitempty,omitzero"`
 	JournalNumber string `json:"journal_number,omitempty,omitzero"`
 	PostingDate   string `json:"posting_date,omitempty,omitzero"`
 	Reason        string `json:"reason"`
+}
+
+// GlRunAllocationPayload defines model for GlRunAllocationPayload.
+type GlRunAllocationPayload struct {
+	AllocationID string `json:"allocation_id"`
+	Period       string `json:"period"`
 }
 
 // GlRunDueReversalsPayload defines model for GlRunDueReversalsPayload.
@@ -1713,6 +3439,49 @@ type GlSetExchangeRatePayload struct {
 // GlSetExchangeRatePayloadRateType defines model for GlSetExchangeRatePayload.RateType.
 type GlSetExchangeRatePayloadRateType string
 
+// GlSubledgerControlReport defines model for GlSubledgerControlReport.
+type GlSubledgerControlReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor              `json:"next_cursor,omitempty,omitzero"`
+	Rows       []GlSubledgerControlRow `json:"rows"`
+}
+
+// GlSubledgerControlRow defines model for GlSubledgerControlRow.
+type GlSubledgerControlRow struct {
+	// ControlAccount control accounts with lines in the row
+	ControlAccount string `json:"control_account,omitempty,omitzero"`
+
+	// Currency document currency
+	Currency string `json:"currency,omitempty,omitzero"`
+
+	// Difference subledger less ledger, document currency
+	Difference string `json:"difference,omitempty,omitzero"`
+
+	// DifferenceFunctional subledger less ledger, functional currency
+	DifferenceFunctional string `json:"difference_functional,omitempty,omitzero"`
+
+	// Ledger credit balance of the control accounts, document currency
+	Ledger string `json:"ledger,omitempty,omitzero"`
+
+	// LedgerFunctional credit balance of the control accounts, functional currency
+	LedgerFunctional string `json:"ledger_functional,omitempty,omitzero"`
+
+	// Subledger open amount of the documents, document currency
+	Subledger string `json:"subledger,omitempty,omitzero"`
+
+	// SubledgerFunctional open amount of the documents, functional currency
+	SubledgerFunctional string `json:"subledger_functional,omitempty,omitzero"`
+
+	// VendorID vendor, by vendor; empty for lines without one
+	VendorID string `json:"vendor_id,omitempty,omitzero"`
+}
+
 // GlTrialBalanceReport defines model for GlTrialBalanceReport.
 type GlTrialBalanceReport struct {
 	Accounts []GlTrialBalanceRow `json:"accounts"`
@@ -1727,7 +3496,7 @@ type GlTrialBalanceRow struct {
 	// Account account code
 	Account string `json:"account,omitempty,omitzero"`
 
-	// Balance debit less credit, functional currency; positive is a debit balance
+	// Balance opening and debit less credit, functional currency; positive is a debit balance
 	Balance string `json:"balance,omitempty,omitzero"`
 
 	// Credit sum of credits, functional currency
@@ -1738,6 +3507,12 @@ type GlTrialBalanceRow struct {
 
 	// Name name of the account
 	Name string `json:"name,omitempty,omitzero"`
+
+	// Opening balance before from; only with from
+	Opening string `json:"opening,omitempty,omitzero"`
+
+	// Type asset, liability, equity, income or expense
+	Type string `json:"type,omitempty,omitzero"`
 }
 
 // GlUnblockAccountPayload defines model for GlUnblockAccountPayload.
@@ -4119,19 +5894,92 @@ type AllowWebhookHostParams struct {
 	Reason HostReason `form:"reason,omitempty" json:"reason,omitempty,omitzero"`
 }
 
-// ReadApBalancesParams defines parameters for ReadApBalances.
-type ReadApBalancesParams struct {
+// ReadApAgingParams defines parameters for ReadApAging.
+type ReadApAgingParams struct {
+	// By vendor (default), or a dimension of documents such as department
+	By string `form:"by,omitempty" json:"by,omitempty,omitzero"`
+
+	// Buckets last days overdue of each bucket, ascending; default 30,60,90
+	Buckets string `form:"buckets,omitempty" json:"buckets,omitempty,omitzero"`
+
+	// Vendor vendor id
+	Vendor string `form:"vendor,omitempty" json:"vendor,omitempty,omitzero"`
+
+	// Currency document currency, ISO 4217
+	Currency    string        `form:"currency,omitempty" json:"currency,omitempty,omitzero"`
 	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
 
 	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
 	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
 
-	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now.
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
 	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
 
 	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
 	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
-	Limit       Limit       `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ReadApDocumentsParams defines parameters for ReadApDocuments.
+type ReadApDocumentsParams struct {
+	// State one state: draft, submitted, validated, posted, partially_paid; also paid, rejected, voided or discarded, which are left out otherwise
+	State string `form:"state,omitempty" json:"state,omitempty,omitzero"`
+
+	// Hold with an open hold of this kind
+	Hold string `form:"hold,omitempty" json:"hold,omitempty,omitzero"`
+
+	// Vendor vendor id
+	Vendor string `form:"vendor,omitempty" json:"vendor,omitempty,omitzero"`
+
+	// Kind invoice, prepayment, opening or credit_memo
+	Kind string `form:"kind,omitempty" json:"kind,omitempty,omitzero"`
+
+	// NextRole that this role can act on next: ap_clerk, approver, controller, cfo or treasurer
+	NextRole string `form:"next_role,omitempty" json:"next_role,omitempty,omitzero"`
+
+	// OlderThan that came in more than so many days before as_of
+	OlderThan   int64         `form:"older_than,omitempty" json:"older_than,omitempty,omitzero"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ReadApInvoicesIDParams defines parameters for ReadApInvoicesID.
+type ReadApInvoicesIDParams struct {
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
 
 	// Cursor `next_cursor` of the page before, unchanged.
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
@@ -4153,6 +6001,61 @@ type ReadApOpenItemsParams struct {
 
 	// Kind invoice, prepayment, opening or credit_memo
 	Kind        string        `form:"kind,omitempty" json:"kind,omitempty,omitzero"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ReadApTaxSummaryParams defines parameters for ReadApTaxSummary.
+type ReadApTaxSummaryParams struct {
+	// From first posting date
+	From string `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// By period: a row for each period
+	By          string        `form:"by,omitempty" json:"by,omitempty,omitzero"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ReadApVendorStatementParams defines parameters for ReadApVendorStatement.
+type ReadApVendorStatementParams struct {
+	// Vendor vendor id
+	Vendor string `form:"vendor" json:"vendor"`
+
+	// From first date shown; earlier entries make up the opening balances
+	From string `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// Currency entries and balances in this document currency only
+	Currency    string        `form:"currency,omitempty" json:"currency,omitempty,omitzero"`
 	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
 
 	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
@@ -4414,13 +6317,301 @@ type GetLineageParams struct {
 	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
 }
 
+// ReadGlAccountsParams defines parameters for ReadGlAccounts.
+type ReadGlAccountsParams struct {
+	// Type asset, liability, equity, income or expense
+	Type string `form:"type,omitempty" json:"type,omitempty,omitzero"`
+
+	// Control module that owns the account, or none
+	Control string `form:"control,omitempty" json:"control,omitempty,omitzero"`
+
+	// Status active or blocked
+	Status      string        `form:"status,omitempty" json:"status,omitempty,omitzero"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
 // ReadGlAccountsAccountLedgerParams defines parameters for ReadGlAccountsAccountLedger.
 type ReadGlAccountsAccountLedgerParams struct {
 	// From first effective date shown; earlier lines make up opening_balance
 	From string `form:"from,omitempty" json:"from,omitempty,omitzero"`
 
 	// Currency only lines in this currency; balances then are in it
-	Currency    string        `form:"currency,omitempty" json:"currency,omitempty,omitzero"`
+	Currency string `form:"currency,omitempty" json:"currency,omitempty,omitzero"`
+
+	// Dimensions only lines with these values, as department=ENG,project=none; none is no value
+	Dimensions  string        `form:"dimensions,omitempty" json:"dimensions,omitempty,omitzero"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ReadGlBalancesParams defines parameters for ReadGlBalances.
+type ReadGlBalancesParams struct {
+	// From first effective date that counts
+	From string `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// Account only this account
+	Account string `form:"account,omitempty" json:"account,omitempty,omitzero"`
+
+	// Statement income: accounts of type income and expense; position: all others of the chart
+	Statement   string        `form:"statement,omitempty" json:"statement,omitempty,omitzero"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ReadGlDimensionBalancesParams defines parameters for ReadGlDimensionBalances.
+type ReadGlDimensionBalancesParams struct {
+	// Dimensions names of the dimensions, as department,project
+	Dimensions string `form:"dimensions" json:"dimensions"`
+
+	// From first effective date
+	From string `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// Account account code
+	Account     string        `form:"account,omitempty" json:"account,omitempty,omitzero"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ReadGlJournalLinesParams defines parameters for ReadGlJournalLines.
+type ReadGlJournalLinesParams struct {
+	// From first effective date
+	From string `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// Account account code
+	Account     string        `form:"account,omitempty" json:"account,omitempty,omitzero"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ReadGlJournalsParams defines parameters for ReadGlJournals.
+type ReadGlJournalsParams struct {
+	// From first effective date
+	From string `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// Type general, subledger, reversal, closing, opening, allocation, revaluation or intercompany
+	Type string `form:"type,omitempty" json:"type,omitempty,omitzero"`
+
+	// Period period, as 2026-03
+	Period string `form:"period,omitempty" json:"period,omitempty,omitzero"`
+
+	// NumberFrom first journal number
+	NumberFrom string `form:"number_from,omitempty" json:"number_from,omitempty,omitzero"`
+
+	// NumberTo last journal number
+	NumberTo    string        `form:"number_to,omitempty" json:"number_to,omitempty,omitzero"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ReadGlJournalsNumberParams defines parameters for ReadGlJournalsNumber.
+type ReadGlJournalsNumberParams struct {
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ReadGlNumberGapsParams defines parameters for ReadGlNumberGaps.
+type ReadGlNumberGapsParams struct {
+	// Type journal type
+	Type string `form:"type,omitempty" json:"type,omitempty,omitzero"`
+
+	// FiscalYear label of the fiscal year
+	FiscalYear  string        `form:"fiscal_year,omitempty" json:"fiscal_year,omitempty,omitzero"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ReadGlPeriodsParams defines parameters for ReadGlPeriods.
+type ReadGlPeriodsParams struct {
+	// Module gl or ap
+	Module string `form:"module,omitempty" json:"module,omitempty,omitzero"`
+
+	// FiscalYear label of the fiscal year
+	FiscalYear string `form:"fiscal_year,omitempty" json:"fiscal_year,omitempty,omitzero"`
+
+	// Period period, as 2026-03
+	Period string `form:"period,omitempty" json:"period,omitempty,omitzero"`
+
+	// State not_open, open, soft_closed or hard_closed
+	State       string        `form:"state,omitempty" json:"state,omitempty,omitzero"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ReadGlRatesParams defines parameters for ReadGlRates.
+type ReadGlRatesParams struct {
+	// FromCurrency ISO 4217 code
+	FromCurrency string `form:"from_currency,omitempty" json:"from_currency,omitempty,omitzero"`
+
+	// ToCurrency ISO 4217 code
+	ToCurrency string `form:"to_currency,omitempty" json:"to_currency,omitempty,omitzero"`
+
+	// RateType spot or closing
+	RateType string `form:"rate_type,omitempty" json:"rate_type,omitempty,omitzero"`
+
+	// Latest true shows the last rate of each pair and type only
+	Latest      bool          `form:"latest,omitempty" json:"latest,omitempty,omitzero"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ReadGlSubledgerControlParams defines parameters for ReadGlSubledgerControl.
+type ReadGlSubledgerControlParams struct {
+	// ByVendor true gives a row for each vendor and currency
+	ByVendor bool `form:"by_vendor,omitempty" json:"by_vendor,omitempty,omitzero"`
+
+	// Vendor vendor id
+	Vendor      string        `form:"vendor,omitempty" json:"vendor,omitempty,omitzero"`
 	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
 
 	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
@@ -4442,6 +6633,20 @@ type ReadGlAccountsAccountLedgerParams struct {
 
 // ReadGlTrialBalanceParams defines parameters for ReadGlTrialBalance.
 type ReadGlTrialBalanceParams struct {
+	// From first effective date of debit and credit; earlier lines are the opening balance
+	From string `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// Currency only lines in this currency, with amounts in it
+	Currency string `form:"currency,omitempty" json:"currency,omitempty,omitzero"`
+
+	// Level level of the chart to which accounts below are added; 1 for accounts without a parent
+	Level int64 `form:"level,omitempty" json:"level,omitempty,omitzero"`
+
+	// IncludeClosing false leaves out the journals that close the fiscal year of as_of (default true)
+	IncludeClosing bool `form:"include_closing,omitempty" json:"include_closing,omitempty,omitzero"`
+
+	// Dimensions only lines with these values, as department=ENG,project=none; none is no value
+	Dimensions  string        `form:"dimensions,omitempty" json:"dimensions,omitempty,omitzero"`
 	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
 
 	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
@@ -5111,19 +7316,66 @@ func (c *Client) AllowWebhookHost(ctx context.Context, host NamedWebhookHost, pa
 	return out, err
 }
 
-// ReadApBalances is GET /api/ap/balances: What is open per vendor and currency. Amounts are payable positive: the sum of open_functional is the credit balance of the control account..
-func (c *Client) ReadApBalances(ctx context.Context, params ReadApBalancesParams, options ...Option) (ApBalancesReport, error) {
+// ReadApAging is GET /api/ap/aging: Open amounts by days overdue at as_of, for each vendor or value of a dimension and currency. Amounts are payable positive; their functional sum is the credit balance of the control account. The columns are those of the default buckets..
+func (c *Client) ReadApAging(ctx context.Context, params ReadApAgingParams, options ...Option) (ApAgingReport, error) {
 	r := request{
-		method: http.MethodGet, path: expandPath("/api/ap/balances"),
+		method: http.MethodGet, path: expandPath("/api/ap/aging"),
+		repeatable: true,
+	}
+	r.setQuery("by", params.By)
+	r.setQuery("buckets", params.Buckets)
+	r.setQuery("vendor", params.Vendor)
+	r.setQuery("currency", params.Currency)
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out ApAgingReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ReadApDocuments is GET /api/ap/documents: Documents that wait for an action, the oldest first: drafts, undecided documents, and those with an open amount. States are those known at the sequence; as_of decides the ages only..
+func (c *Client) ReadApDocuments(ctx context.Context, params ReadApDocumentsParams, options ...Option) (ApDocumentsReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/ap/documents"),
+		repeatable: true,
+	}
+	r.setQuery("state", params.State)
+	r.setQuery("hold", params.Hold)
+	r.setQuery("vendor", params.Vendor)
+	r.setQuery("kind", params.Kind)
+	r.setQuery("next_role", params.NextRole)
+	r.setQuery("older_than", params.OlderThan)
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out ApDocumentsReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ReadApInvoicesID is GET /api/ap/invoices/{id}: An invoice or credit memo: the document as it is known, its events with actor and time, and holds (who placed and who released them), approvals, applications and journals..
+func (c *Client) ReadApInvoicesID(ctx context.Context, id string, params ReadApInvoicesIDParams, options ...Option) (ApInvoicesIDReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/ap/invoices/%s", id),
 		repeatable: true,
 	}
 	r.setQuery("legal_entity", params.LegalEntity)
 	r.setQuery("as_of", params.AsOf)
 	r.setQuery("known_at", params.KnownAt)
 	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
 	r.setQuery("limit", params.Limit)
 	r.setQuery("cursor", params.Cursor)
-	var out ApBalancesReport
+	var out ApInvoicesIDReport
 	err := c.do(ctx, r, &out, options)
 	return out, err
 }
@@ -5151,7 +7403,48 @@ func (c *Client) ReadApOpenItems(ctx context.Context, params ReadApOpenItemsPara
 	return out, err
 }
 
-// ReadApVendors is GET /api/ap/vendors: Vendors and their contacts. Personal data is shown to those who may read its class: [MASKED] is not for the reader, [REDACTED] was erased..
+// ReadApTaxSummary is GET /api/ap/tax-summary: Tax of the journals that accounts payable posted, by tax group and currency: a worksheet for the VAT return of a period. The footer has the totals in functional currency: recoverable and output tax, and output less recoverable..
+func (c *Client) ReadApTaxSummary(ctx context.Context, params ReadApTaxSummaryParams, options ...Option) (ApTaxSummaryReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/ap/tax-summary"),
+		repeatable: true,
+	}
+	r.setQuery("from", params.From)
+	r.setQuery("by", params.By)
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out ApTaxSummaryReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ReadApVendorStatement is GET /api/ap/vendor-statement: What was booked for a vendor, by date, with running balances. A positive balance is owed to the vendor. The header has the balances before from, the footer those at as_of, by currency..
+func (c *Client) ReadApVendorStatement(ctx context.Context, params ReadApVendorStatementParams, options ...Option) (ApVendorStatementReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/ap/vendor-statement"),
+		repeatable: true,
+	}
+	r.setQuery("vendor", params.Vendor)
+	r.setQuery("from", params.From)
+	r.setQuery("currency", params.Currency)
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out ApVendorStatementReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ReadApVendors is GET /api/ap/vendors: Vendors, their contacts and bank accounts. Personal data is shown to those who may read its class: [MASKED] is not for the reader, [REDACTED] was erased..
 func (c *Client) ReadApVendors(ctx context.Context, params ReadApVendorsParams, options ...Option) (ApVendorsReport, error) {
 	r := request{
 		method: http.MethodGet, path: expandPath("/api/ap/vendors"),
@@ -5535,6 +7828,27 @@ func (c *Client) GetLineage(ctx context.Context, id ID, params GetLineageParams,
 	return out, err
 }
 
+// ReadGlAccounts is GET /api/gl/accounts: The chart of accounts, as known at a recorded time..
+func (c *Client) ReadGlAccounts(ctx context.Context, params ReadGlAccountsParams, options ...Option) (GlAccountsReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/gl/accounts"),
+		repeatable: true,
+	}
+	r.setQuery("type", params.Type)
+	r.setQuery("control", params.Control)
+	r.setQuery("status", params.Status)
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out GlAccountsReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
 // ReadGlAccountsAccountLedger is GET /api/gl/accounts/{account}/ledger: The lines of one account by effective date, with the running balance in functional currency..
 func (c *Client) ReadGlAccountsAccountLedger(ctx context.Context, account string, params ReadGlAccountsAccountLedgerParams, options ...Option) (GlAccountsAccountLedgerReport, error) {
 	r := request{
@@ -5543,6 +7857,7 @@ func (c *Client) ReadGlAccountsAccountLedger(ctx context.Context, account string
 	}
 	r.setQuery("from", params.From)
 	r.setQuery("currency", params.Currency)
+	r.setQuery("dimensions", params.Dimensions)
 	r.setQuery("legal_entity", params.LegalEntity)
 	r.setQuery("as_of", params.AsOf)
 	r.setQuery("known_at", params.KnownAt)
@@ -5555,12 +7870,204 @@ func (c *Client) ReadGlAccountsAccountLedger(ctx context.Context, account string
 	return out, err
 }
 
-// ReadGlTrialBalance is GET /api/gl/trial-balance: Debit, credit and balance per account in functional currency, as of an effective date and as known at a recorded time. Accounts without lines are left out..
+// ReadGlBalances is GET /api/gl/balances: Balances per account, currency and combination of line dimensions, as of an effective date and as known at a recorded time. Rows whose two balances are 0 are left out..
+func (c *Client) ReadGlBalances(ctx context.Context, params ReadGlBalancesParams, options ...Option) (GlBalancesReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/gl/balances"),
+		repeatable: true,
+	}
+	r.setQuery("from", params.From)
+	r.setQuery("account", params.Account)
+	r.setQuery("statement", params.Statement)
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out GlBalancesReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ReadGlDimensionBalances is GET /api/gl/dimension-balances: Debit, credit and balance per account and values of dimensions, in functional currency. Lines without a value are in the row none, so the balances of an account's rows add up to account_balance..
+func (c *Client) ReadGlDimensionBalances(ctx context.Context, params ReadGlDimensionBalancesParams, options ...Option) (GlDimensionBalancesReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/gl/dimension-balances"),
+		repeatable: true,
+	}
+	r.setQuery("dimensions", params.Dimensions)
+	r.setQuery("from", params.From)
+	r.setQuery("account", params.Account)
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out GlDimensionBalancesReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ReadGlJournalLines is GET /api/gl/journal-lines: The lines of all journals as they were posted, in the order in which they were recorded..
+func (c *Client) ReadGlJournalLines(ctx context.Context, params ReadGlJournalLinesParams, options ...Option) (GlJournalLinesReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/gl/journal-lines"),
+		repeatable: true,
+	}
+	r.setQuery("from", params.From)
+	r.setQuery("account", params.Account)
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out GlJournalLinesReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ReadGlJournals is GET /api/gl/journals: Posted journals in the order in which they were recorded..
+func (c *Client) ReadGlJournals(ctx context.Context, params ReadGlJournalsParams, options ...Option) (GlJournalsReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/gl/journals"),
+		repeatable: true,
+	}
+	r.setQuery("from", params.From)
+	r.setQuery("type", params.Type)
+	r.setQuery("period", params.Period)
+	r.setQuery("number_from", params.NumberFrom)
+	r.setQuery("number_to", params.NumberTo)
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out GlJournalsReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ReadGlJournalsNumber is GET /api/gl/journals/{number}: One journal: its header, with reversals, source, intent and approvers, and its lines..
+func (c *Client) ReadGlJournalsNumber(ctx context.Context, number string, params ReadGlJournalsNumberParams, options ...Option) (GlJournalsNumberReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/gl/journals/%s", number),
+		repeatable: true,
+	}
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out GlJournalsNumberReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ReadGlNumberGaps is GET /api/gl/number-gaps: Each series of journal numbers, with the numbers that are missing or repeated, of which there must be none. Journals of all effective dates count..
+func (c *Client) ReadGlNumberGaps(ctx context.Context, params ReadGlNumberGapsParams, options ...Option) (GlNumberGapsReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/gl/number-gaps"),
+		repeatable: true,
+	}
+	r.setQuery("type", params.Type)
+	r.setQuery("fiscal_year", params.FiscalYear)
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out GlNumberGapsReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ReadGlPeriods is GET /api/gl/periods: Periods with their state for each module, and who changed it when, as known at a recorded time..
+func (c *Client) ReadGlPeriods(ctx context.Context, params ReadGlPeriodsParams, options ...Option) (GlPeriodsReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/gl/periods"),
+		repeatable: true,
+	}
+	r.setQuery("module", params.Module)
+	r.setQuery("fiscal_year", params.FiscalYear)
+	r.setQuery("period", params.Period)
+	r.setQuery("state", params.State)
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out GlPeriodsReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ReadGlRates is GET /api/gl/rates: Exchange rates of days up to as_of, with their age..
+func (c *Client) ReadGlRates(ctx context.Context, params ReadGlRatesParams, options ...Option) (GlRatesReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/gl/rates"),
+		repeatable: true,
+	}
+	r.setQuery("from_currency", params.FromCurrency)
+	r.setQuery("to_currency", params.ToCurrency)
+	r.setQuery("rate_type", params.RateType)
+	r.setQuery("latest", params.Latest)
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out GlRatesReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ReadGlSubledgerControl is GET /api/gl/subledger-control: What the documents of accounts payable leave open, beside the balance of the control accounts, at the same sequence. Both are credit balances. The differences must be 0..
+func (c *Client) ReadGlSubledgerControl(ctx context.Context, params ReadGlSubledgerControlParams, options ...Option) (GlSubledgerControlReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/gl/subledger-control"),
+		repeatable: true,
+	}
+	r.setQuery("by_vendor", params.ByVendor)
+	r.setQuery("vendor", params.Vendor)
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out GlSubledgerControlReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ReadGlTrialBalance is GET /api/gl/trial-balance: Debit, credit and balance per account in functional currency, as of an effective date and as known at a recorded time. Accounts without lines are left out. unclosed_years lists fiscal years before as_of whose income and expense are not closed..
 func (c *Client) ReadGlTrialBalance(ctx context.Context, params ReadGlTrialBalanceParams, options ...Option) (GlTrialBalanceReport, error) {
 	r := request{
 		method: http.MethodGet, path: expandPath("/api/gl/trial-balance"),
 		repeatable: true,
 	}
+	r.setQuery("from", params.From)
+	r.setQuery("currency", params.Currency)
+	r.setQuery("level", params.Level)
+	r.setQuery("include_closing", params.IncludeClosing)
+	r.setQuery("dimensions", params.Dimensions)
 	r.setQuery("legal_entity", params.LegalEntity)
 	r.setQuery("as_of", params.AsOf)
 	r.setQuery("known_at", params.KnownAt)

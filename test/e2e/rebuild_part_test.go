@@ -145,10 +145,6 @@ func TestDrillRebuildOfOneLegalEntity(t *testing.T) {
 	damage(fmt.Sprintf("UPDATE ap.documents SET invoice_number = invoice_number || '!' WHERE partition_id = $1 AND version = %d", itemsVersion))
 	damageAccount := fmt.Sprintf("UPDATE gl.accounts SET name = name || '!' WHERE partition_id = $1 AND version = %d AND code = '2000'", ledgerVersion)
 	damage(damageAccount)
-	require.Contains(t, report, "version 2 (left, shown) and version 3 (right): 0 rows differ")
-	require.Contains(t, ok("projections", "cancel", items, "--legal-entity", loadEntity), "Version 3 is being removed.")
-	damage("UPDATE ap.documents SET invoice_number = invoice_number || '!' WHERE partition_id = $1 AND version = 2")
-	damage("UPDATE gl.accounts SET name = name || '!' WHERE partition_id = $1 AND version = 1 AND code = '2000'")
 	for _, projection := range []string{items, ledger} {
 		r := cli("admin", "projections", "rebuild", projection, "--legal-entity", loadEntity, "--compare", "--switch")
 		require.Contains(t, r.stderr, "projection.versions_differ")
@@ -158,8 +154,6 @@ func TestDrillRebuildOfOneLegalEntity(t *testing.T) {
 		require.Regexp(t, loadEntity+`: version \d keeps what was shown there before; go back to it with .backbone projections rollback `+projection+` --legal-entity `+loadEntity, switched)
 	}
 	wrong := fmt.Sprintf("SELECT count(*) FROM ap.documents WHERE partition_id = $1 AND version = %d AND invoice_number LIKE '%%!'", itemsVersion)
-	require.Contains(t, switched, fmt.Sprintf("readers are shown version %d\n", versions(projection).Active))
-	wrong := "SELECT count(*) FROM ap.documents WHERE partition_id = $1 AND version = 2 AND invoice_number LIKE '%!'"
 	require.Zero(t, count(wrong, partition))
 	wrong = fmt.Sprintf("SELECT count(*) FROM gl.accounts WHERE partition_id = $1 AND version = %d AND name LIKE '%%!'", ledgerVersion)
 	require.Zero(t, count(wrong, partition))

@@ -23,6 +23,7 @@ var targets = map[string][]string{
 	"gl.ledger":     {"gl.journal", "gl.account", "gl.ledger", "gl.calendar", "gl.period", "gl.exchange_rate"},
 	"ap.open-items": {"ap.invoice", "ap.credit_memo", "gl.ledger"},
 	"ap.vendors":    {"ap.vendor"},
+	"ap.tax":        {"gl.journal", "gl.ledger"},
 }
 
 func (r *rowRebuildFixture) projections(t *testing.T, persona string, args ...string) result {

@@ -119,9 +119,6 @@ func TestRebuild(t *testing.T) {
 		require.Contains(t, ok("projections", "compare", projection), fmt.Sprintf("version %d (left, shown) and version %d (right): 0 rows differ", v, v+1))
 		require.Contains(t, ok("projections", "list"), "running (building)")
 		require.Contains(t, ok("projections", "switch", projection), fmt.Sprintf("readers are shown version %d\nVersion %d is kept", v+1, v))
-		shown, built := versions(projection).Active, versions(projection).Building.Version
-		require.Contains(t, ok("projections", "compare", projection), fmt.Sprintf("version %d (left, shown) and version %d (right): 0 rows differ", shown, built))
-		require.Contains(t, ok("projections", "switch", projection), fmt.Sprintf("readers are shown version %d\nVersion %d is kept", built, shown))
 	}
 	l.await(t, 20)
 	require.Contains(t, ok("projections", "rollback", ledger), fmt.Sprintf("readers are shown version %d\nVersion %d is kept", of, of+1))

@@ -62,7 +62,7 @@ func harmlessTable(name, columns, why string) table {
 }
 
 // activeVersions are the versions of projections that readers see in new books.
-var activeVersions = map[string]int{ap.OpenItems: ap.OpenItemsVersion, ap.Vendors: ap.VendorsVersion, ap.Tax: ap.TaxVersion, gl.ProjectionLedger: 1}
+var activeVersions = map[string]int{ap.OpenItems: ap.OpenItemsVersion, ap.Vendors: ap.VendorsVersion, ap.Tax: ap.TaxVersion, gl.ProjectionLedger: 2}
 
 // readModel is a table that a projection derives from the log.
 // In the columns of constants a constraint allows one value only.
@@ -72,15 +72,9 @@ func readModel(name, projection, columns string, constants ...string) table {
 	for _, name := range constants {
 		all = append(all, isHarmless(name, oneValue))
 	}
-	version := 1
-	if projection == ap.Vendors {
-		version = ap.VendorsVersion
-	}
 	return table{
-		name: name, target: fmt.Sprintf("version = %d", version), columns: all, deleted: c, invented: c,
+		name: name, target: fmt.Sprintf("version = %d", activeVersions[projection]), columns: all, deleted: c, invented: c,
 		edits: map[string]string{"version": "version + 100", "kind": "'credit_memo'", "status": "'blocked'", "state": "'rejected'", "side": "CASE side WHEN 'debit' THEN 'credit' ELSE 'debit' END"},
-		name:  name, target: fmt.Sprintf("version = %d", activeVersions[projection]), columns: all, deleted: c, invented: c,
-		edits:   map[string]string{"version": "version + 100", "kind": "'credit_memo'", "side": "CASE side WHEN 'debit' THEN 'credit' ELSE 'debit' END"},
 		invents: map[string]string{"version": "version"},
 	}
 }
