@@ -108,11 +108,15 @@ type finalApproval struct {
 // post drafts the approval, the journal and the posting. A document without any amount
 // gets no journal.
 func (a *finalApproval) post(ctx context.Context, s module.State) ([]event.Draft, []event.RuleEvaluation, *gl.Period, error) {
+	id, journalID := a.d.Data.ID(), a.in.DocumentID(0)
+	isFree := a.d.Data.TotalAmount.IsZero() && domain.Control(&a.d.Data).IsZero()
+	if !isFree {
+		a.approval.JournalID = journalID.String()
+	}
 	approved := draft(a.kind, a.d, contract.Approved, a.approval, a.date, nil)
 	approved.CausedBy = a.d.SubmittedID
-	id := a.d.Data.ID()
 
-	if a.d.Data.TotalAmount.IsZero() && domain.Control(&a.d.Data).IsZero() {
+	if isFree {
 		period, err := a.ledger.CheckPeriod(ctx, contract.ModuleName, a.date)
 		if err != nil {
 			return nil, nil, nil, err
@@ -141,7 +145,6 @@ func (a *finalApproval) post(ctx context.Context, s module.State) ([]event.Draft
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	journalID := a.in.DocumentID(0)
 	planned, err := gl.PlanSubledgerJournal(ctx, a.ledger, gl.SubledgerJournal{
 		SourceModule: contract.ModuleName, CausedByIndex: 1, SourceEventToken: gl.EventID(a.in, 0).String(),
 		Description: journalTitle(a.kind, &a.d.Data), PostingDate: a.date, Currency: a.d.Data.Currency,

@@ -308,6 +308,22 @@ func TestVoid(t *testing.T) {
 	}
 }
 
+// A document of which withholding takes everything owes nothing to the vendor, yet it has a
+// journal.
+func TestVoid_ReversesWithheldDocument(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	b.vendor("V1", nil)
+	id := b.approved("invoice", documentPayload("V1", "ALL", "10", object{"withholding": []object{{"code": "W100", "amount": n("10")}}}))
+	require.NotEmpty(t, b.balances())
+	voided := b.events(b.execute("controller", "ap.void_invoice", object{"invoice_id": id, "reason": "not ours"}))
+	require.Equal(t, []string{"ap.invoice.voided", "gl.journal.posted", "gl.journal.reversed"}, types(voided))
+	require.Empty(t, b.balances())
+
+	free := b.approved("invoice", documentPayload("V1", "FREE", "0", nil))
+	require.Equal(t, []string{"ap.invoice.voided"}, types(b.events(b.execute("controller", "ap.void_invoice", object{"invoice_id": free, "reason": "x"}))))
+}
+
 // journalOf finds the journal of a posted document.
 func (b *books) journalOf(documentID string) string {
 	b.tb.Helper()

@@ -64,8 +64,11 @@ func planVoid(k contract.Kind) func(context.Context, module.Input, module.State)
 		if err != nil {
 			return module.Plan{}, err
 		}
-		data.JournalID, data.Amount, data.Currency = journalID.String(), &d.Posting.Amount, d.Data.Currency
-		data.FunctionalAmount, data.FunctionalCurrency = &d.Posting.Functional, books.FunctionalCurrency
+		data.JournalID = journalID.String()
+		if !d.Posting.Amount.IsZero() {
+			data.Amount, data.Currency = &d.Posting.Amount, d.Data.Currency
+			data.FunctionalAmount, data.FunctionalCurrency = &d.Posting.Functional, books.FunctionalCurrency
+		}
 		voided.Data, voided.Tags = data, reversal.Journal.Period.Tags
 		entry := reversal.Journal.Draft
 		entry.Entities = append(entry.Entities, contract.VendorRef(d.Data.VendorID), k.Ref(p.ID()))

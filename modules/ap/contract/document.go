@@ -217,6 +217,7 @@ type DocumentApproved struct {
 	Step               int          `json:"step"`           // 1 or 2
 	StepsRequired      int          `json:"steps_required"` // 2 above the second approver's threshold
 	Comment            string       `json:"comment,omitempty"`
+	JournalID          string       `json:"journal_id,omitempty"` // of the last approval; a document without amounts has no journal
 	ApproverRoles      []string     `json:"approver_roles,omitempty"` // roles of the approver whose limits count; absent: the limit of one covered the amount
 }
 
@@ -240,7 +241,7 @@ type DocumentPosted struct {
 type DocumentVoided struct {
 	DocumentRef
 	Reason string `json:"reason"`
-	// Of a posted document: its reversal, and what leaves the control account.
+	// Of a posted document: the reversal of its journal, and what leaves the control account.
 	JournalID          string        `json:"journal_id,omitempty"`
 	Amount             *money.Number `json:"amount,omitempty"` // in Currency
 	Currency           string        `json:"currency,omitempty"`

@@ -140,7 +140,7 @@ func (d *Document) Apply(e event.Recorded, data []byte) error {
 		step.Roles = a.ApproverRoles
 		d.Approvers = append(d.Approvers, step)
 		if e.Type == d.Kind.Event(contract.Approved) {
-			d.State = StatePosted
+			d.State, d.Posting = StatePosted, Posting{JournalID: a.JournalID, Date: e.EffectiveDate}
 			if Control(&d.Data).IsZero() {
 				d.State = StatePaid
 			}
