@@ -3,11 +3,9 @@ package ap
 import (
 	"context"
 	"slices"
-	"strings"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
-	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 	"github.com/erpbackbone/backbone/modules/ap/domain"
@@ -29,7 +27,7 @@ func planApprove(k contract.Kind) func(context.Context, module.Input, module.Sta
 			return module.Plan{}, err
 		}
 		if holds := d.OpenHolds(true); len(holds) > 0 {
-			return module.Plan{}, onHoldFault(k, holds)
+			return module.Plan{}, domain.OnHoldFault(k, holds)
 		}
 		date, err := postingDate(in, p.PostingDate, d.PostingDate)
 		if err != nil {
@@ -78,19 +76,6 @@ func planApprove(k contract.Kind) func(context.Context, module.Input, module.Sta
 // approvingRoles returns those of an approver's roles whose limits count, in a fixed order.
 func approvingRoles(roles []string) []string {
 	return slices.DeleteFunc([]string{"approver", "controller", "cfo"}, func(role string) bool { return !slices.Contains(roles, role) })
-}
-
-func onHoldFault(k contract.Kind, holds []domain.Hold) error {
-	var ids, kinds []string
-	for _, h := range holds {
-		ids = append(ids, h.ID)
-		if !slices.Contains(kinds, h.Kind) {
-			kinds = append(kinds, h.Kind)
-		}
-	}
-	return fault.New(fault.FailedPrecondition, k.Code("on_hold"),
-		"the %s is held (%s); release the holds with ap.release_hold first", k.Noun(), strings.Join(kinds, ", ")).
-		With("holds", ids).With("hold_kinds", kinds)
 }
 
 // finalApproval is the last approval of a document.

@@ -120,6 +120,7 @@ func setUpBooks(execute func(who, intentType string, payload object)) {
 		"posting_profile": object{
 			"ap_control": "2000", "input_tax": "1400", "output_tax": "2200", "rounding": "7900", "prepayment": "1200",
 			"opening": "3900", "withholding": "2300", "default_expense": "6000", "retained_earnings": "3100", "fx_gain": "7000", "fx_loss": "7010",
+			"bank": "1010", "discount": "4700", "fx_clearing": "1090",
 		},
 	})
 	for _, a := range []struct{ code, kind, control string }{

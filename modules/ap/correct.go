@@ -95,7 +95,7 @@ func planValidate(k contract.Kind) func(context.Context, module.Input, module.St
 		})
 		events := checked.outcome(doc.Holds, in.Date())
 		if len(events) == 0 {
-			return module.Plan{}, onHoldFault(k, doc.OpenHolds(false))
+			return module.Plan{}, domain.OnHoldFault(k, doc.OpenHolds(false))
 		}
 		for i := range events {
 			events[i].CausedBy, events[i].CausedByIndex = doc.SubmittedID, 0

@@ -43,15 +43,15 @@ func planApplyCredit(ctx context.Context, in module.Input, s module.State, p con
 			t.event(t.source, t.invoice, contract.Applied, t.application(t.source, t.invoice, fromMemo, ""), period.Tags),
 			t.event(t.invoice, t.source, contract.CreditApplied, t.application(t.invoice, t.source, fromInvoice, ""), period.Tags)), nil
 	}
-	invoiceLine, err := t.controlLine(ctx, t.invoice, fromInvoice)
+	invoiceLine, err := controlLine(ctx, t.ledger, t.invoice, t.amount, fromInvoice)
 	if err != nil {
 		return module.Plan{}, err
 	}
-	memoLine, err := t.controlLine(ctx, t.source, fromMemo)
+	memoLine, err := controlLine(ctx, t.ledger, t.source, t.amount, fromMemo)
 	if err != nil {
 		return module.Plan{}, err
 	}
-	exchange, err := t.exchangeLine(ctx, difference)
+	exchange, err := exchangeLine(ctx, t.ledger, difference)
 	if err != nil {
 		return module.Plan{}, err
 	}

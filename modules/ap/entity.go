@@ -25,6 +25,16 @@ func registerEntities(r *module.Registrar) {
 		New:   func(id string) any { return &contactEntity{ContactID: id} },
 		Apply: func(s any, e event.Recorded, data []byte) error { return s.(*contactEntity).apply(e.Type, data) },
 	})
+	r.EntityFold(module.EntityFold{
+		EntityType: contract.EntityPaymentRun, Version: 1,
+		New:   func(id string) any { return &paymentRunEntity{RunID: id} },
+		Apply: func(s any, e event.Recorded, data []byte) error { return s.(*paymentRunEntity).apply(e.Type, data) },
+	})
+	r.EntityFold(module.EntityFold{
+		EntityType: contract.EntityPayment, Version: 1,
+		New:   func(id string) any { return &paymentEntity{PaymentID: id} },
+		Apply: func(s any, e event.Recorded, data []byte) error { return s.(*paymentEntity).apply(e.Type, data) },
+	})
 	for _, k := range contract.Kinds() {
 		r.EntityFold(module.EntityFold{
 			EntityType: string(k), Version: 2,
@@ -385,8 +395,8 @@ func (d *documentEntity) apply(e event.Recorded, data []byte) error {
 		}
 		d.Status, d.JournalID = string(domain.StatePosted), p.JournalID
 		d.Posted, d.Open = p.Amount.String(), p.Amount.String()
-	case d.kind.Event(contract.Paid):
-		d.Status = string(domain.StatePaid)
+	case d.kind.Event(contract.Paid), d.kind.Event(contract.PartiallyPaid), d.kind.Event(contract.PaymentReversed):
+		return d.applyPayment(e.Type, data)
 	case d.kind.Event(contract.Rejected):
 		d.Status = string(domain.StateRejected)
 	case d.kind.Event(contract.Voided):

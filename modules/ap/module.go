@@ -1,5 +1,5 @@
-// Package ap is accounts payable: it registers vendors, and takes invoices and credit
-// memos from submission to posting. Module declares the intents, events, policy and read
+// Package ap is accounts payable: it registers vendors, takes invoices and credit memos
+// from submission to posting, and pays them. Module declares the intents, events, policy and read
 // models; the plan functions turn an intent into drafts of events. The pipeline calls
 // them, asks the policy for its decision and appends the drafts.
 package ap
@@ -59,7 +59,7 @@ func (Module) Register(r *module.Registrar) error {
 	if err != nil {
 		return err
 	}
-	for _, declarations := range []declarations{settingsDeclarations(), vendorDeclarations(), vendorChangeDeclarations(), documents, settlementDeclarations(), bankDeclarations()} {
+	for _, declarations := range []declarations{settingsDeclarations(), vendorDeclarations(), vendorChangeDeclarations(), documents, settlementDeclarations(), bankDeclarations(), paymentDeclarations()} {
 		if err := declarations.register(r); err != nil {
 			return err
 		}
@@ -177,6 +177,11 @@ func registerFolds(r *module.Registrar) {
 	vendor := module.FoldOf(contract.StreamVendor, func() *domain.Vendor { return &domain.Vendor{} })
 	vendor.Codec = module.JSONCodec[domain.Vendor](2) // contacts change for years
 	r.Fold(vendor)
+	r.Fold(module.FoldOf(contract.StreamPaymentRun, func() *domain.PaymentRun { return &domain.PaymentRun{} }))
+	r.Fold(module.FoldOf(contract.StreamPayment, func() *domain.Payment { return &domain.Payment{} }))
+	reservations := module.FoldOf(contract.StreamReservations, domain.NewReservations)
+	reservations.Codec = module.JSONCodec[domain.Reservations](1) // each payment adds an event
+	r.Fold(reservations)
 	for _, k := range contract.Kinds() {
 		r.Fold(module.FoldOf(k.StreamType(), func() *domain.Document { return &domain.Document{Kind: k} }))
 	}

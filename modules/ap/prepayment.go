@@ -39,7 +39,7 @@ func planApplyPrepayment(ctx context.Context, in module.Input, s module.State, p
 	if err != nil {
 		return module.Plan{}, err
 	}
-	control, err := t.controlLine(ctx, t.invoice, fromInvoice)
+	control, err := controlLine(ctx, t.ledger, t.invoice, t.amount, fromInvoice)
 	if err != nil {
 		return module.Plan{}, err
 	}
@@ -49,7 +49,7 @@ func planApplyPrepayment(ctx context.Context, in module.Input, s module.State, p
 	}
 	lines := append([]gl.SubledgerLine{control}, back...)
 	if difference := fromInvoice.Sub(functional); !difference.IsZero() {
-		exchange, err := t.exchangeLine(ctx, difference)
+		exchange, err := exchangeLine(ctx, t.ledger, difference)
 		if err != nil {
 			return module.Plan{}, err
 		}

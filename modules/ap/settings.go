@@ -3,6 +3,8 @@ package ap
 import (
 	"context"
 	"fmt"
+	"maps"
+	"slices"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -11,6 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/domain/money"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
+	"github.com/erpbackbone/backbone/modules/ap/domain"
 )
 
 func settingsDeclarations() declarations {
@@ -26,7 +29,7 @@ func settingsDeclarations() declarations {
 }
 
 func planConfigure(ctx context.Context, in module.Input, s module.State, c contract.SettingsChanged) (module.Plan, error) {
-	if err := checkSettings(&c); err != nil {
+	if err := checkSettings(&c, in.Today); err != nil {
 		return module.Plan{}, err
 	}
 	settings, err := loadSettings(ctx, s)
@@ -46,7 +49,7 @@ func planConfigure(ctx context.Context, in module.Input, s module.State, c contr
 	}, nil
 }
 
-func checkSettings(c *contract.SettingsChanged) error {
+func checkSettings(c *contract.SettingsChanged, today event.Date) error {
 	amount := func(n *money.Number, field string) error {
 		if n == nil {
 			return nil
@@ -78,6 +81,16 @@ func checkSettings(c *contract.SettingsChanged) error {
 	for code, w := range c.WithholdingCodes {
 		if err := checkPercent(w.Percent, "/withholding_codes/"+jsondoc.EscapeToken(code)+"/percent"); err != nil {
 			return err
+		}
+	}
+	for _, code := range slices.Sorted(maps.Keys(c.BankAccounts)) {
+		a, field := c.BankAccounts[code], "/bank_accounts/"+jsondoc.EscapeToken(code)
+		if domain.CheckIBAN(a.IBAN) != nil {
+			return fault.New(fault.Invalid, "ap.bank_account.iban_invalid",
+				"length or check digits of an account's IBAN are wrong; compare it with a statement of the bank").WithField(field + "/iban")
+		}
+		if _, err := money.LookupCurrency(a.Currency, today.Time()); err != nil {
+			return fault.WithField(err, field+"/currency")
 		}
 	}
 	if c.Coding != nil {

@@ -149,26 +149,26 @@ func (t *settlement) relieve(ctx context.Context, d *domain.Document) (money.Num
 
 // controlLine is the line on the control account that settles a part of a document: the other
 // side than that of its posting.
-func (t *settlement) controlLine(ctx context.Context, d *domain.Document, functional money.Number) (gl.SubledgerLine, error) {
-	account, err := t.ledger.ProfileAccount(ctx, gl.RoleAPControl)
+func controlLine(ctx context.Context, ledger *gl.Ledger, d *domain.Document, amount, functional money.Number) (gl.SubledgerLine, error) {
+	account, err := ledger.ProfileAccount(ctx, gl.RoleAPControl)
 	side := gl.Debit
 	if d.Kind == contract.CreditMemo {
 		side = gl.Credit
 	}
 	return gl.SubledgerLine{
-		Account: account, Side: side, Amount: t.amount, FunctionalAmount: &functional, Control: true,
+		Account: account, Side: side, Amount: amount, FunctionalAmount: &functional, Control: true,
 		Description: "Settlement of " + journalTitle(d.Kind, &d.Data), Dimensions: map[string]string{dimensionVendor: d.Data.VendorID},
 	}, err
 }
 
 // exchangeLine is the realised exchange difference of lines whose functional amounts leave
 // difference more debit than credit: a gain if positive.
-func (t *settlement) exchangeLine(ctx context.Context, difference money.Number) (gl.SubledgerLine, error) {
+func exchangeLine(ctx context.Context, ledger *gl.Ledger, difference money.Number) (gl.SubledgerLine, error) {
 	role, side := gl.RoleFXGain, gl.Credit
 	if difference.Sign() < 0 {
 		role, side = gl.RoleFXLoss, gl.Debit
 	}
-	account, err := t.ledger.ProfileAccount(ctx, role)
+	account, err := ledger.ProfileAccount(ctx, role)
 	amount := difference.Abs()
 	return gl.SubledgerLine{Account: account, Side: side, FunctionalAmount: &amount, Description: "Realised exchange difference"}, err
 }

@@ -80,7 +80,7 @@ const (
 	ApprovalRecorded = "approval_recorded"
 	Approved         = "approved"
 	Posted           = "posted"
-	Paid             = "paid" // invoices only
+	Paid             = "paid"
 	Rejected         = "rejected"
 	Voided           = "voided"
 	Reinstated       = "reinstated" // after a rejection or void

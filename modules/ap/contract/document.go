@@ -217,7 +217,7 @@ type DocumentApproved struct {
 	Step               int          `json:"step"`           // 1 or 2
 	StepsRequired      int          `json:"steps_required"` // 2 above the second approver's threshold
 	Comment            string       `json:"comment,omitempty"`
-	JournalID          string       `json:"journal_id,omitempty"` // of the last approval; a document without amounts has no journal
+	JournalID          string       `json:"journal_id,omitempty"`     // of the last approval; a document without amounts has no journal
 	ApproverRoles      []string     `json:"approver_roles,omitempty"` // roles of the approver whose limits count; absent: the limit of one covered the amount
 }
 
@@ -274,11 +274,18 @@ type PrepaymentUse struct {
 	JournalID     string       `json:"journal_id"`
 }
 
-// DocumentPaid is the data of ap.invoice.paid.
+// DocumentPaid is the data of ap.invoice.paid, .partially_paid and .payment_reversed, and of the
+// same events of credit memos, which payments net. A document that owes nothing is paid without
+// a payment and has the first two members only.
 type DocumentPaid struct {
 	DocumentRef
-	Applied   money.Number `json:"applied"`
-	OpenAfter money.Number `json:"open_after"`
+	Applied    money.Number  `json:"applied"`
+	OpenAfter  money.Number  `json:"open_after"`
+	PaymentID  string        `json:"payment_id,omitempty"`
+	Currency   string        `json:"currency,omitempty"`
+	Functional *money.Number `json:"functional_amount,omitempty"` // carrying amount that the document loses, or regains
+	Discount   *money.Number `json:"discount,omitempty"`          // part of Applied that was not paid
+	JournalID  string        `json:"journal_id,omitempty"`
 }
 
 // DocumentRejected is the data of ap.invoice.rejected and ap.credit_memo.rejected.

@@ -77,6 +77,7 @@ type SettingsChanged struct {
 	WithholdingCodes    map[string]WithholdingCode `json:"withholding_codes,omitempty"`
 	SecondPerson        *bool                      `json:"second_person,omitempty"`
 	HoldWarnings        *bool                      `json:"hold_warnings,omitempty"` // warnings of a document's reader hold it
+	BankAccounts        map[string]PayingAccount   `json:"bank_accounts,omitempty"` // code → account from which the legal entity pays
 }
 
 // Tolerances are the largest differences for which a document is not held.

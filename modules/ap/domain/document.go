@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -147,8 +148,8 @@ func (d *Document) Apply(e event.Recorded, data []byte) error {
 		}
 	case d.Kind.Event(contract.Posted):
 		return d.post(e, data)
-	case d.Kind.Event(contract.Paid):
-		d.State = StatePaid
+	case d.Kind.Event(contract.Paid), d.Kind.Event(contract.PartiallyPaid), d.Kind.Event(contract.PaymentReversed):
+		return d.applyPayment(e, data)
 	case d.Kind.Event(contract.Rejected):
 		d.State = StateRejected
 	case d.Kind.Event(contract.Voided):
@@ -265,4 +266,18 @@ func states(allowed []State) string {
 		text += string(s)
 	}
 	return text
+}
+
+// OnHoldFault refuses a step that open holds block: <kind>.on_hold.
+func OnHoldFault(k contract.Kind, holds []Hold) error {
+	var ids, kinds []string
+	for _, h := range holds {
+		ids = append(ids, h.ID)
+		if !slices.Contains(kinds, h.Kind) {
+			kinds = append(kinds, h.Kind)
+		}
+	}
+	return fault.New(fault.FailedPrecondition, k.Code("on_hold"),
+		"the %s is held (%s); release the holds with ap.release_hold first", k.Noun(), strings.Join(kinds, ", ")).
+		With("holds", ids).With("hold_kinds", kinds)
 }

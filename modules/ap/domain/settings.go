@@ -28,6 +28,7 @@ type Settings struct {
 	WithholdingCodes    map[string]contract.WithholdingCode
 	SecondPerson        bool
 	HoldWarnings        bool
+	BankAccounts        map[string]contract.PayingAccount
 
 	coding map[string]contract.Coding
 }
@@ -96,6 +97,9 @@ func (s *Settings) Change(c contract.SettingsChanged) {
 	}
 	if c.WithholdingCodes != nil {
 		s.WithholdingCodes = c.WithholdingCodes
+	}
+	if c.BankAccounts != nil {
+		s.BankAccounts = c.BankAccounts
 	}
 	if c.SecondPerson != nil {
 		s.SecondPerson = *c.SecondPerson

@@ -53,6 +53,9 @@ const (
 	RoleDefaultExpense = "default_expense"
 	RoleFXGain         = "fx_gain" // realised by settlements
 	RoleFXLoss         = "fx_loss"
+	RoleBank           = "bank"        // of bank accounts without an account of their own
+	RoleDiscount       = "discount"    // taken when invoices are paid
+	RoleFXClearing     = "fx_clearing" // between both currencies of one payment
 
 	RoleRetainedEarnings = "retained_earnings" // takes the result of a year
 	RoleFXUnrealised     = "fx_unrealised"     // takes the differences of a revaluation
