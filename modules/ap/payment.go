@@ -9,6 +9,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 	"github.com/erpbackbone/backbone/modules/ap/domain"
 	gl "github.com/erpbackbone/backbone/modules/gl/contract"
@@ -30,6 +31,7 @@ func paymentDeclarations() declarations {
 		{contract.EventPaymentExcluded, "A payment was taken out of a proposed run.", "$.reason", []eventtype.RequiredRef{run, payment, vendorRefRule()}},
 		{contract.EventRunApproved, "The payment run was approved.", "$.reason", []eventtype.RequiredRef{run}},
 		{contract.EventRunRejected, "The payment run was rejected.", "$.reason", []eventtype.RequiredRef{run}},
+		{contract.EventRunExported, "The bank file of the run was made: its hash, count and control sum.", "", []eventtype.RequiredRef{run}},
 		{contract.EventReserved, "Documents are in a payment run, and in no other until they are released.", "", []eventtype.RequiredRef{run}},
 		{contract.EventReleased, "Documents can be in another payment run again.", "", []eventtype.RequiredRef{run}},
 		{contract.EventPaymentExecuted, "The bank executed the payment.", "", []eventtype.RequiredRef{run, payment, vendorRefRule()}},
@@ -83,6 +85,10 @@ func paymentDeclarations() declarations {
 		{"decide_payment_run", module.IntentType{
 			Type: contract.IntentRejectPaymentRun, Description: "Reject a proposed payment run.",
 			Emits: []string{contract.EventRunRejected, contract.EventReleased}, Plan: module.PlanOf(planRejectRun),
+		}},
+		{"decide_payment_run", module.IntentType{
+			Type: contract.IntentExportPaymentRun, Description: "Make the bank file of an approved payment run.",
+			Emits: []string{contract.EventRunExported}, Opens: []shredding.Class{shredding.Bank}, Plan: module.PlanOf(planExportRun),
 		}},
 		{"execute_payment", module.IntentType{
 			Type: contract.IntentExecutePayment, Description: "Record that the bank executed a payment.", Emits: executes, Plan: module.PlanOf(planExecutePayment),

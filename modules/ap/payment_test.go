@@ -2,12 +2,16 @@ package ap_test
 
 import (
 	"fmt"
+	"slices"
+	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
+	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
@@ -586,4 +590,131 @@ func TestVoidPayment_PrepaymentInUse(t *testing.T) {
 	require.Equal(t, "100", f.Attributes["used"])
 	b.execute("ap_clerk", "ap.unapply_prepayment", object{"invoice_id": id, "application_id": applied[0].data["application_id"], "reason": "wrong invoice"})
 	b.execute("treasurer", "ap.void_payment", object{"payment_id": payment, "reason": "bank took it back"})
+}
+
+// TestExportRun makes the same file twice, with count and control sum, and no account number in
+// any event. A requested bank change stops it.
+func TestExportRun(t *testing.T) {
+	t.Parallel()
+	b := newPayingBooks(t)
+	b.payee("V2")
+	one, two := b.posted("invoice", documentPayload("V1", "1", "100", nil)), b.posted("invoice", documentPayload("V2", "1", "50.5", object{"currency": "USD"}))
+	run := b.propose("MAIN", nil, object{"invoice_id": one}, object{"invoice_id": two}).Stream.ID
+	export := object{"run_id": run}
+	b.refuse("ap.payment_run.wrong_state", "treasurer", "ap.export_payment_run", export)
+	b.execute("controller:carla", "ap.approve_payment_run", export)
+	first := b.events(b.execute("treasurer", "ap.export_payment_run", export))[0]
+	require.Equal(t, []any{run, "2", "150.5"}, []any{first.data["message_id"], fmt.Sprint(first.data["count"]), fmt.Sprint(first.data["control_sum"])})
+	require.NotContains(t, string(first.Payload), iban)
+	b.clock.Advance(time.Hour)
+	second := b.events(b.execute("treasurer", "ap.export_payment_run", export))[0]
+	require.Equal(t, first.data, second.data)
+
+	b.execute("ap_clerk", "ap.request_bank_change", bankRequest("V1", object{"iban": otherIBAN}))
+	b.refuse("ap.vendor.bank_pending", "treasurer", "ap.export_payment_run", export)
+	b.execute("vendor_admin", "ap.approve_bank_change", object{"request_id": "V1-B3", "verification": "called back"})
+	b.refuse("ap.payment_run.changed", "treasurer", "ap.export_payment_run", export)
+	entity, _ := b.entityOf("payment_run", run)
+	require.Equal(t, []any{"exported", first.data["sha256"]}, []any{entity["status"], entity["sha256"]})
+	b.execute("treasurer", "ap.execute_payment", execution(run+"-P1", nil))
+}
+
+// TestExportRun_Erasure exports nothing to an account that was erased.
+func TestExportRun_Erasure(t *testing.T) {
+	t.Parallel()
+	b := newPayingBooks(t)
+	run := b.propose("MAIN", nil, object{"invoice_id": b.posted("invoice", documentPayload("V1", "1", "100", nil))}).Stream.ID
+	b.execute("controller:carla", "ap.approve_payment_run", object{"run_id": run})
+	b.keys.erase("vendor:V1")
+	b.refuse("ap.vendor.bank_missing", "treasurer", "ap.export_payment_run", object{"run_id": run})
+}
+
+// TestSegregationOfDuties_Payments goes through S3, S4 and S5 of payment runs.
+func TestSegregationOfDuties_Payments(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		name                                                               string
+		clerk, approver, requester, bankApprover, proposer, decider, payer string // persons
+		step, outcome                                                      string
+	}{
+		{"all differ", "human:a", "human:b", "human:c", "human:d", "human:e", "human:f", "human:g", "", ""},
+		{"S3 proposer approves", "human:a", "human:b", "human:c", "human:d", "human:e", "human:e", "human:g", "approve", "S3"},
+		{"S3 agent proposes", "human:a", "human:b", "human:c", "human:d", "agent:bot>e", "human:e", "human:g", "approve", "S3"},
+		{"S3 agent approves", "human:a", "human:b", "human:c", "human:d", "human:e", "agent:bot>e", "human:g", "approve", "S3"},
+		{"service approves", "human:a", "human:b", "human:c", "human:d", "human:e", "system:robot>f", "human:g", "approve", "intent.forbidden"},
+		{"S5 requester approves", "human:a", "human:b", "human:c", "human:d", "human:e", "human:c", "human:g", "approve", "S5"},
+		{"S5 bank approver approves", "human:a", "human:b", "human:c", "human:d", "human:e", "human:d", "human:g", "approve", "S5"},
+		{"S5 agent approves", "human:a", "human:b", "human:c", "human:d", "human:e", "agent:bot>d", "human:g", "approve", "S5"},
+		{"S4 clerk pays", "human:a", "human:b", "human:c", "human:d", "human:e", "human:f", "human:a", "pay", "S4"},
+		{"S4 document approver pays", "human:a", "human:b", "human:c", "human:d", "human:e", "human:f", "human:b", "pay", "S4"},
+		{"S4 agent pays", "human:a", "human:b", "human:c", "human:d", "human:e", "human:f", "agent:bot>b", "pay", "S4"},
+		{"S4 agent submitted", "agent:bot>a", "human:b", "human:c", "human:d", "human:e", "human:f", "human:a", "pay", "S4"},
+		{"S4 service for the clerk pays", "human:a", "human:b", "human:c", "human:d", "human:e", "human:f", "system:robot>a", "pay", "S4"},
+		{"service pays", "human:a", "human:b", "human:c", "human:d", "human:e", "human:f", "system:robot", "", ""},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			t.Parallel()
+			b := newPayingBooks(t)
+			b.vendor("V2", nil)
+			as := func(who, role, intentType string, payload object) (pipeline.Outcome, error) {
+				return b.submitAs(actor(who, role), intentType, payload)
+			}
+			must := func(out pipeline.Outcome, err error) pipeline.Outcome { require.NoError(t, err); return out }
+			must(as(c.requester, "vendor_admin", "ap.request_bank_change", bankRequest("V2", nil)))
+			must(as(c.bankApprover, "vendor_admin", "ap.approve_bank_change", object{"request_id": "V2-B1", "verification": "called back"}))
+			id := must(as(c.clerk, "ap_clerk", "ap.submit_invoice", documentPayload("V2", "1", "100", nil))).Events[0].Stream.ID
+			must(as(c.approver, "approver", "ap.approve_invoice", object{"invoice_id": id}))
+			run := must(as(c.proposer, "treasurer", "ap.propose_payment_run", object{"bank_account": "MAIN", "pay_date": "2025-03-20", "documents": []object{{"invoice_id": id}}})).Events[0].Stream.ID
+			requireOutcome := func(before event.Sequence, err error, step string, who, role string) bool {
+				if c.step != step {
+					require.NoError(t, err)
+					return false
+				}
+				code, rule := "sod.same_person", c.outcome
+				if c.outcome == "intent.forbidden" {
+					code, rule = c.outcome, ""
+				}
+				f := b.requireRefusal(code, before, err)
+				require.Equal(t, fault.Forbidden, f.Kind)
+				if rule != "" {
+					require.Equal(t, rule, f.Attributes["rule"])
+				}
+				return true
+			}
+			before := b.head()
+			_, err := as(c.decider, "cfo", "ap.approve_payment_run", object{"run_id": run})
+			if requireOutcome(before, err, "approve", c.decider, "cfo") {
+				return
+			}
+			before = b.head()
+			_, err = as(c.payer, "treasurer", "ap.export_payment_run", object{"run_id": run})
+			requireOutcome(before, err, "pay", c.payer, "treasurer")
+			before = b.head()
+			_, err = as(c.payer, "treasurer", "ap.execute_payment", execution(run+"-P1", nil))
+			requireOutcome(before, err, "pay", c.payer, "treasurer")
+		})
+	}
+}
+
+// TestPayments_Roles checks that every intent refuses all roles except those that it is for, and
+// that the limit of a run is that of the role.
+func TestPayments_Roles(t *testing.T) {
+	t.Parallel()
+	b := newPayingBooks(t)
+	roles := []string{"ap_clerk", "approver", "vendor_admin", "treasurer", "gl_accountant", "controller", "cfo", "admin", "auditor", "module", "importer"}
+	for intentType, may := range map[string]string{
+		"ap.propose_payment_run": "ap_clerk treasurer", "ap.exclude_payment": "ap_clerk treasurer", "ap.approve_payment_run": "controller cfo",
+		"ap.reject_payment_run": "controller cfo", "ap.export_payment_run": "treasurer", "ap.execute_payment": "treasurer module",
+		"ap.fail_payment": "treasurer module", "ap.void_payment": "treasurer",
+	} {
+		for _, role := range roles {
+			_, err := b.submit(role, intentType, object{})
+			require.Equal(t, slices.Contains(strings.Fields(may), role), fault.CodeOf(err) != "intent.forbidden", "%s as %s", intentType, role)
+		}
+	}
+	b.execute("admin", "ap.configure", object{"limits": object{"controller": 99}})
+	run := b.propose("MAIN", nil, object{"invoice_id": b.posted("invoice", documentPayload("V1", "1", "100", nil))}).Stream.ID
+	f := b.refuse("ap.approval.over_limit", "controller:carla", "ap.approve_payment_run", object{"run_id": run})
+	require.Equal(t, []any{"cfo"}, f.Attributes["roles_that_may"])
+	b.execute("cfo", "ap.approve_payment_run", object{"run_id": run})
 }
