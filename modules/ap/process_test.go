@@ -3,6 +3,7 @@ package ap_test
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
 	"strings"
@@ -15,6 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/modules/ap/contract"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -66,7 +68,7 @@ func TestEveryIntent_AnswersItsProcess(t *testing.T) {
 		"posting_profile": object{
 			"ap_control": "2000", "input_tax": "1400", "output_tax": "2200", "rounding": "7900", "prepayment": "1200",
 			"opening": "3900", "withholding": "2300", "default_expense": "6000", "retained_earnings": "3100",
-			"due_from": "1200", "due_to": "1200",
+			"bank": "1010", "due_from": "1200", "due_to": "1200",
 		},
 	}
 	do("admin", "gl.configure_ledger", ledger)
@@ -187,6 +189,38 @@ func TestEveryIntent_AnswersItsProcess(t *testing.T) {
 	} {
 		applied := b.events(do("ap_clerk", intentType, p))[0].data["application_id"]
 		do("ap_clerk", strings.Replace(intentType, ".apply", ".unapply", 1), object{"invoice_id": invoice, "application_id": applied, "reason": "wrong one"})
+	}
+	// Payments continue the process of their run.
+	do("admin", "ap.configure", object{"bank_accounts": object{"MAIN": object{"iban": payingIBAN, "currency": "EUR"}}})
+	b.execute("gl_accountant", "gl.define_account", object{"code": "1010", "name": "Bank", "type": "asset"})
+	for _, decide := range []string{"reject", "approve"} {
+		var documents []object
+		for i := range 3 {
+			id := b.execute("ap_clerk", "ap.submit_invoice", documentPayload("V1", fmt.Sprintf("%s%dP", decide, i), fmt.Sprintf("2%d", i), nil)).Events[0].Stream.ID
+			for _, h := range b.document(contract.Invoice, id).Holds {
+				b.execute("approver", "ap.release_hold", object{"hold_id": h.ID, "reason": "checked"})
+			}
+			b.execute("approver", "ap.approve_invoice", object{"invoice_id": id})
+			documents = append(documents, object{"invoice_id": id})
+		}
+		proposed := do("ap_clerk", "ap.propose_payment_run", object{"bank_account": "MAIN", "pay_date": "2025-03-20", "documents": documents[:1]})
+		excluded := do("ap_clerk", "ap.propose_payment_run", object{"bank_account": "MAIN", "pay_date": "2025-03-20", "documents": documents[1:2]})
+		failed := do("ap_clerk", "ap.propose_payment_run", object{"bank_account": "MAIN", "pay_date": "2025-03-20", "documents": documents[2:]})
+		in := func(run pipeline.Outcome, who, intentType string, payload object) {
+			t.Helper()
+			require.Equal(t, run.CorrelationID, do(who, intentType, payload).CorrelationID, intentType)
+		}
+		run := func(out pipeline.Outcome) string { return out.Events[0].Stream.ID }
+		in(excluded, "treasurer", "ap.exclude_payment", object{"payment_id": run(excluded) + "-P1", "reason": "wait"})
+		in(proposed, "controller:carla", "ap."+decide+"_payment_run", object{"run_id": run(proposed)})
+		if decide == "reject" {
+			continue
+		}
+		in(failed, "controller:carla", "ap.approve_payment_run", object{"run_id": run(failed)})
+		in(proposed, "treasurer", "ap.export_payment_run", object{"run_id": run(proposed)})
+		in(proposed, "treasurer", "ap.execute_payment", execution(run(proposed)+"-P1", nil))
+		in(proposed, "treasurer", "ap.void_payment", object{"payment_id": run(proposed) + "-P1", "reason": "taken back"})
+		in(failed, "treasurer", "ap.fail_payment", object{"payment_id": run(failed) + "-P1", "reason_code": "AC01"})
 	}
 	do("gl_accountant", "gl.define_allocation", object{"allocation_id": "rent", "description": "Rent", "source": object{"account": "6200"},
 		"targets": []object{{"account": "6100", "percent": n("100")}}})
