@@ -7,6 +7,7 @@ package moduletest
 import (
 	"context"
 	"encoding/json"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -77,15 +78,16 @@ func New(t testing.TB, modules ...module.Module) *Books {
 	}
 }
 
-// NewOnPostgres opens books in a database of the test's own, with read models that follow
-// the log. Without PostgreSQL the test is skipped.
+// NewOnPostgres opens books in a database and with keys of the test's own, with read models
+// that follow the log. Without PostgreSQL the test is skipped.
 func NewOnPostgres(t testing.TB, modules ...plugin.Module) *Books {
 	t.Helper()
 	dsn := testkit.Database(t, nil, "empty")
 	require.NoError(t, wire.Migrate(t.Context(), dsn, nil, modules...))
 	config := configs.Default()
-	config.Database.DSN = configs.DSN(dsn)
-	app, err := wire.Open(t.Context(), config, wire.Options{Modules: modules, LogName: "test.example.org"})
+	config.Database.DSN, config.Database.EraserDSN = configs.DSN(dsn), configs.DSN(dsn)
+	config.KMS.LocalDirectory, config.Erasure.ExportDirectory = filepath.Join(t.TempDir(), "keys"), t.TempDir()
+	app, err := wire.OpenWithKeys(t.Context(), config, wire.Options{Modules: modules, LogName: "test.example.org"})
 	require.NoError(t, err)
 	ctx, stop := context.WithCancel(t.Context())
 	ended := make(chan struct{})
@@ -137,6 +139,14 @@ func (b *Books) ReportAt(path, asOf, knownAt string, params map[string]string) p
 	require.NoError(b.t, err)
 	require.False(b.t, report.HasMore, "the answer has more rows than a page")
 	return report
+}
+
+// Log reads the events of the books.
+func (b *Books) Log() []event.Recorded {
+	b.t.Helper()
+	events, err := b.events(b.t.Context(), ports.EventQuery{Partition: b.Entity.Partition, Limit: 10_000})
+	require.NoError(b.t, err)
+	return events
 }
 
 // caller is a person who holds a role; "controller:2" is another one with the same role.
