@@ -248,6 +248,11 @@ func settlementStatus(k contract.Kind, eventType string, data []byte) (before, n
 		if err = json.Unmarshal(data, &a); err == nil && a.OpenAfter.Equal(a.Amount) {
 			return paid, posted, nil // nothing was open before
 		}
+	case k.Event(contract.PaymentReversed):
+		var p contract.DocumentPaid
+		if err = json.Unmarshal(data, &p); err == nil && p.OpenAfter.Equal(p.Applied) {
+			return paid, posted, nil
+		}
 	}
 	return "", "", err
 }

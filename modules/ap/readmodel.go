@@ -43,11 +43,12 @@ func documentEventTypes() []string {
 		actions := []string{
 			contract.Drafted, contract.Discarded, contract.Submitted, contract.Corrected, contract.Validated, contract.Held, contract.HoldReleased,
 			contract.ApprovalRecorded, contract.Approved, contract.Posted, contract.Rejected, contract.Voided, contract.Reinstated,
+			contract.Paid, contract.PartiallyPaid, contract.PaymentReversed,
 		}
 		if k == contract.CreditMemo {
 			actions = append(actions, contract.Applied, contract.Unapplied)
 		} else {
-			actions = append(actions, contract.Paid, contract.CreditApplied, contract.CreditUnapplied, contract.PrepaymentUsed, contract.PrepaymentReturned,
+			actions = append(actions, contract.CreditApplied, contract.CreditUnapplied, contract.PrepaymentUsed, contract.PrepaymentReturned,
 				contract.PrepaymentApplied, contract.PrepaymentUndone)
 		}
 		for _, action := range actions {

@@ -27,17 +27,11 @@ const (
 // bodyActions are the actions whose event has a body of the document.
 var bodyActions = []string{contract.Drafted, contract.Submitted, contract.Corrected, contract.Reinstated}
 
-// Actions of documents that a payment settles in part, or whose payment was voided.
-const (
-	actionPartiallyPaid   = "partially_paid"
-	actionPaymentReversed = "payment_reversed"
-)
-
 // settlementSigns says of each action that changes what is open, after the posting, whether it
 // takes from the open amount (-1) or gives back (1).
 var settlementSigns = map[string]int{
-	contract.Applied: -1, contract.CreditApplied: -1, contract.PrepaymentApplied: -1, contract.Paid: -1, actionPartiallyPaid: -1,
-	contract.Unapplied: 1, contract.CreditUnapplied: 1, contract.PrepaymentUndone: 1, actionPaymentReversed: 1,
+	contract.Applied: -1, contract.CreditApplied: -1, contract.PrepaymentApplied: -1, contract.Paid: -1, contract.PartiallyPaid: -1,
+	contract.Unapplied: 1, contract.CreditUnapplied: 1, contract.PrepaymentUndone: 1, contract.PaymentReversed: 1,
 }
 
 // stateAfter has the state that an action leads to. Of an approved document something is open
