@@ -459,6 +459,27 @@ func TestPaymentRun_Split(t *testing.T) {
 	require.Len(t, out.Events, 92)
 }
 
+// TestPaymentRun_Parts proposes more documents than one event has.
+func TestPaymentRun_Parts(t *testing.T) {
+	t.Parallel()
+	b := newPayingBooks(t)
+	var documents []object
+	for i := range 1001 {
+		documents = append(documents, object{"invoice_id": b.posted("invoice", documentPayload("V1", fmt.Sprintf("N%dX", i), fmt.Sprintf("%d.50", 100+i), nil))})
+	}
+	out := b.events(b.execute("ap_clerk:petra", "ap.propose_payment_run", object{"bank_account": "MAIN", "pay_date": "2025-03-20", "documents": documents}))
+	require.Equal(t, []string{"ap.payment_run.proposed", "ap.payment_run.proposed", "ap.payment_run.documents_reserved", "ap.payment_run.documents_reserved"}, types(out))
+	for i := range 2 {
+		require.Equal(t, []string{fmt.Sprint(i + 1), "2"}, []string{fmt.Sprint(out[i].data["part"]), fmt.Sprint(out[i].data["parts"])})
+	}
+	run := out[0].Stream.ID
+	b.execute("cfo", "ap.approve_payment_run", object{"run_id": run})
+	b.execute("treasurer", "ap.execute_payment", execution(run+"-P12", nil))
+	exported := b.events(b.execute("treasurer", "ap.export_payment_run", object{"run_id": run}))[0]
+	require.Equal(t, "12", fmt.Sprint(exported.data["count"]))
+	b.refuse("ap.payment_run.empty", "treasurer", "ap.propose_payment_run", object{"bank_account": "MAIN", "pay_date": "2025-03-20", "documents": documents[:1]})
+}
+
 // TestPayments_Property pays an invoice in any parts, with discounts and at any rates, and voids
 // some of the payments: in the end nothing is open, nothing is carried, and the balances of a
 // voided payment are as before.
@@ -549,6 +570,8 @@ func TestVoidPayment(t *testing.T) {
 	require.Equal(t, before, b.balances())
 	b.refuse("payment.wrong_state", "treasurer", "ap.void_payment", void)
 	b.refuse("payment.wrong_state", "treasurer", "ap.execute_payment", execution(payment, nil))
+	vendor, _ := b.entityOf("vendor", "V1")
+	require.Equal(t, object{"posted": 2.0}, vendor["documents"])
 	d := b.document(contract.Invoice, id)
 	require.Equal(t, []any{domain.StatePosted, "1000", "924.50"}, []any{d.State, d.Open.String(), d.Carrying.Fixed(2)})
 

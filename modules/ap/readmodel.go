@@ -155,7 +155,7 @@ func worklist() module.ReadModel {
 
 func documentHistory() module.ReadModel {
 	return module.ReadModel{
-		Name: ReadModelDocument, Projection: OpenItems, RowsName: "timeline", Flat: true,
+		Name: ReadModelDocument, Projection: OpenItems, RowsName: "timeline", Flat: true, Command: "document", Example: "01ARZ3NDEKTSV4RRFFQ69G5FAV",
 		Description: "An invoice or credit memo: the document as it is known, its events with actor and time, and holds (who placed and who released them), approvals, applications and journals.",
 		Params:      []module.Param{{Name: "id", Type: module.ParamString, Required: true, InPath: true, Description: "id of the document"}},
 		Columns: []module.Column{
@@ -201,7 +201,7 @@ func aging() module.ReadModel {
 
 func vendorStatement() module.ReadModel {
 	return module.ReadModel{
-		Name: ReadModelStatement, Projection: OpenItems,
+		Name: ReadModelStatement, Projection: OpenItems, Example: "--vendor V-000001",
 		Description: "What was booked for a vendor, by date, with running balances. A positive balance is owed to the vendor. The header has the balances before from, the footer those at as_of, by currency.",
 		Params: []module.Param{
 			{Name: "vendor", Type: module.ParamString, Required: true, Description: "vendor id"},
