@@ -52,6 +52,7 @@ func TestDeclaredTables(t *testing.T) {
 		}
 	}
 	require.Len(t, tablesOf(builtInHandlers()), 4)
+	delete(keys, "gl.line_totals") // triggers of gl.journal_lines keep these sums
 	require.Len(t, declared, len(keys))
 	for name, key := range keys {
 		require.Equal(t, slices.Sorted(slices.Values(key)), slices.Sorted(slices.Values(declared[name])), name)
