@@ -30,7 +30,15 @@ func planExportRun(ctx context.Context, in module.Input, s module.State, p contr
 	if err != nil {
 		return module.Plan{}, err
 	}
-	message, err := paymentMessage(ctx, s, run, settings, in.LegalEntity.Name)
+	account, known := settings.BankAccounts[run.BankAccount]
+	if !known {
+		return module.Plan{}, bankAccountNotFoundFault()
+	}
+	creditors, err := openCreditors(ctx, s, run)
+	if err != nil {
+		return module.Plan{}, err
+	}
+	message, err := PaymentMessage(run, account, in.LegalEntity.Name, creditors)
 	if err != nil {
 		return module.Plan{}, err
 	}
@@ -57,27 +65,33 @@ func planExportRun(ctx context.Context, in module.Input, s module.State, p contr
 	return module.Plan{Events: []event.Draft{exported}, Facts: &f, CorrelationID: run.CorrelationID}, nil
 }
 
-// paymentMessage opens the accounts of a run's vendors. Faults: ap.vendor.blocked,
+// openCreditors opens the accounts of a run's vendors, by payment. Faults: ap.vendor.blocked,
 // ap.vendor.bank_pending, ap.vendor.bank_missing, ap.payment_run.changed.
-func paymentMessage(ctx context.Context, s module.State, run *domain.PaymentRun, settings *domain.Settings, name string) (*pain.Message, error) {
-	account, known := settings.BankAccounts[run.BankAccount]
-	if !known {
-		return nil, bankAccountNotFoundFault()
-	}
-	m := &pain.Message{
-		ID: run.RunID, Created: run.ApprovedAt, Initiator: name, Execute: run.PayDate,
-		Debtor: pain.Account{Holder: account.Holder, IBAN: account.IBAN, BIC: account.BIC},
-	}
+func openCreditors(ctx context.Context, s module.State, run *domain.PaymentRun) (map[string]pain.Account, error) {
+	creditors := make(map[string]pain.Account, len(run.Payments))
 	for i := range run.Payments {
 		p := &run.Payments[i]
 		sealed, err := payableAccount(ctx, s, p)
 		if err != nil {
 			return nil, err
 		}
-		creditor, err := openAccount(ctx, s, p, &sealed)
-		if err != nil {
+		if creditors[p.PaymentID], err = openAccount(ctx, s, p, &sealed); err != nil {
 			return nil, err
 		}
+	}
+	return creditors, nil
+}
+
+// PaymentMessage makes the bank file of a run from the account it pays from, the name of the legal
+// entity, and the accounts it pays to, by payment. A reader of the accounts makes the same
+// bytes with pain.Write as the export did, and compares them with the hash of its event.
+func PaymentMessage(run *domain.PaymentRun, debtor contract.PayingAccount, legalEntity string, creditors map[string]pain.Account) (*pain.Message, error) {
+	m := &pain.Message{
+		ID: run.RunID, Created: run.ApprovedAt, Initiator: legalEntity, Execute: run.PayDate,
+		Debtor: pain.Account{Holder: debtor.Holder, IBAN: debtor.IBAN, BIC: debtor.BIC},
+	}
+	for i := range run.Payments {
+		p := &run.Payments[i]
 		currency, err := money.LookupCurrency(p.Currency, run.PayDate.Time())
 		if err != nil {
 			return nil, err
@@ -87,7 +101,7 @@ func paymentMessage(ctx context.Context, s module.State, run *domain.PaymentRun,
 			numbers = append(numbers, a.Number)
 		}
 		m.Transfers = append(m.Transfers, pain.Transfer{
-			ID: p.PaymentID, Currency: p.Currency, MinorUnit: currency.MinorUnit, Amount: p.Amount, Creditor: creditor, Remittance: strings.Join(numbers, " "),
+			ID: p.PaymentID, Currency: p.Currency, MinorUnit: currency.MinorUnit, Amount: p.Amount, Creditor: creditors[p.PaymentID], Remittance: strings.Join(numbers, " "),
 		})
 	}
 	return m, nil

@@ -1,6 +1,7 @@
 package ap_test
 
 import (
+	"crypto/sha256"
 	"fmt"
 	"slices"
 	"strings"
@@ -15,8 +16,10 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/modules/ap"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 	"github.com/erpbackbone/backbone/modules/ap/domain"
+	"github.com/erpbackbone/backbone/modules/ap/pain"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -98,6 +101,20 @@ func (b *books) document(k contract.Kind, id string) *domain.Document {
 		require.NoError(b.tb, d.Apply(e, body.Data))
 	}
 	return d
+}
+
+// run folds the state of a payment run.
+func (b *books) run(id string) *domain.PaymentRun {
+	b.tb.Helper()
+	events, _, err := b.store.Events.ReadStream(b.tb.Context(), ports.StreamQuery{Partition: b.entity.Partition, Stream: contract.PaymentRunStream(id), From: 1, Limit: 1000})
+	require.NoError(b.tb, err)
+	r := &domain.PaymentRun{}
+	for _, e := range events {
+		body, err := e.Body()
+		require.NoError(b.tb, err)
+		require.NoError(b.tb, r.Apply(e, body.Data))
+	}
+	return r
 }
 
 // balances sums all journal lines: account and currency → amount, and account → functional amount.
@@ -629,6 +646,14 @@ func TestExportRun(t *testing.T) {
 	first := b.events(b.execute("treasurer", "ap.export_payment_run", export))[0]
 	require.Equal(t, []any{run, "2", "150.5"}, []any{first.data["message_id"], fmt.Sprint(first.data["count"]), fmt.Sprint(first.data["control_sum"])})
 	require.NotContains(t, string(first.Payload), iban)
+	state := b.run(run)
+	message, err := ap.PaymentMessage(state, contract.PayingAccount{IBAN: payingIBAN, BIC: "ABNANL2A", Currency: "EUR"}, b.entity.Name, map[string]pain.Account{
+		run + "-P1": {Holder: ibanHolder, IBAN: iban, BIC: "COBADEFFXXX"}, run + "-P2": {Holder: ibanHolder, IBAN: iban, BIC: "COBADEFFXXX"},
+	})
+	require.NoError(t, err)
+	file, err := pain.Write(message)
+	require.NoError(t, err)
+	require.Equal(t, fmt.Sprintf("%x", sha256.Sum256(file)), first.data["sha256"], "a reader of the accounts makes the same file")
 	b.clock.Advance(time.Hour)
 	second := b.events(b.execute("treasurer", "ap.export_payment_run", export))[0]
 	require.Equal(t, first.data, second.data)
