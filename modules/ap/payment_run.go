@@ -169,18 +169,23 @@ func (r *proposal) add(ctx context.Context, p contract.PaymentDocument) error {
 		return err
 	}
 	c := &candidate{d: raw.(*domain.Document), version: version}
-	err = r.check(ctx, c, p)
-	if f, refused := fault.As(err); refused && f.Kind != fault.Internal && f.Kind != fault.Unavailable {
-		r.leftOut = append(r.leftOut, contract.LeftOut{DocumentRef: p.DocumentRef, VendorID: c.d.Data.VendorID, Code: f.Code})
+	if err := r.check(ctx, c, p); isRefusal(err) {
+		r.leftOut = append(r.leftOut, contract.LeftOut{DocumentRef: p.DocumentRef, VendorID: c.d.Data.VendorID, Code: fault.CodeOf(err)})
 		return nil
-	}
-	if err != nil {
+	} else if err != nil {
 		return err
 	}
 	r.seen[p.ID()] = true
 	g := group{c.d.Data.VendorID, c.d.Data.Currency}
 	r.groups[g] = append(r.groups[g], c)
 	return nil
+}
+
+// isRefusal reports whether an error says that something cannot be paid. Other errors,
+// such as those of a store that does not answer, end the planning.
+func isRefusal(err error) bool {
+	f, is := fault.As(err)
+	return is && slices.Contains([]fault.Kind{fault.Invalid, fault.NotFound, fault.FailedPrecondition, fault.Conflict}, f.Kind)
 }
 
 // check refuses a document that the run cannot pay, else completes the candidate.
@@ -479,7 +484,7 @@ func checkUnchanged(ctx context.Context, s module.State, run *domain.PaymentRun)
 		}
 		account, err := payableAccount(ctx, s, p)
 		if err != nil {
-			if _, refused := fault.As(err); !refused {
+			if !isRefusal(err) {
 				return nil, err
 			}
 			changed = append(changed, changedDocument{PaymentID: p.PaymentID, VendorID: p.VendorID, Code: fault.CodeOf(err)})
