@@ -555,6 +555,12 @@ type ApApproveInvoicePayload struct {
 	PostingDate string `json:"posting_date,omitempty,omitzero"`
 }
 
+// ApApprovePaymentRunPayload defines model for ApApprovePaymentRunPayload.
+type ApApprovePaymentRunPayload struct {
+	Reason string `json:"reason,omitempty,omitzero"`
+	RunID  string `json:"run_id"`
+}
+
 // ApBlockVendorPayload defines model for ApBlockVendorPayload.
 type ApBlockVendorPayload struct {
 	Reason   string                    `json:"reason"`
@@ -591,6 +597,13 @@ type ApChangeVendorPayload struct {
 
 // ApConfigurePayload defines model for ApConfigurePayload.
 type ApConfigurePayload struct {
+	BankAccounts map[string]struct {
+		Account  string `json:"account,omitempty,omitzero"`
+		Bic      string `json:"bic,omitempty,omitzero"`
+		Currency string `json:"currency"`
+		Holder   string `json:"holder,omitempty,omitzero"`
+		Iban     string `json:"iban"`
+	} `json:"bank_accounts,omitempty,omitzero"`
 	Coding []struct {
 		Account        string            `json:"account,omitempty,omitzero"`
 		AccountingCost string            `json:"accounting_cost"`
@@ -1014,6 +1027,33 @@ type ApDraftInvoicePayloadLinesKind string
 // ApDraftInvoicePayloadPayeeBank defines model for ApDraftInvoicePayload.PayeeBank.
 type ApDraftInvoicePayloadPayeeBank string
 
+// ApExcludePaymentPayload defines model for ApExcludePaymentPayload.
+type ApExcludePaymentPayload struct {
+	PaymentID string `json:"payment_id"`
+	Reason    string `json:"reason"`
+}
+
+// ApExecutePaymentPayload defines model for ApExecutePaymentPayload.
+type ApExecutePaymentPayload struct {
+	BankAmount    json.Number `json:"bank_amount,omitempty,omitzero"`
+	BankReference string      `json:"bank_reference"`
+	ExecutedOn    string      `json:"executed_on"`
+	PaymentID     string      `json:"payment_id"`
+}
+
+// ApExportPaymentRunPayload defines model for ApExportPaymentRunPayload.
+type ApExportPaymentRunPayload struct {
+	Reason string `json:"reason,omitempty,omitzero"`
+	RunID  string `json:"run_id"`
+}
+
+// ApFailPaymentPayload defines model for ApFailPaymentPayload.
+type ApFailPaymentPayload struct {
+	PaymentID  string `json:"payment_id"`
+	ReasonCode string `json:"reason_code"`
+	Text       string `json:"text,omitempty,omitzero"`
+}
+
 // ApHoldCreditMemoPayload defines model for ApHoldCreditMemoPayload.
 type ApHoldCreditMemoPayload struct {
 	CreditMemoID   string                      `json:"credit_memo_id"`
@@ -1143,6 +1183,23 @@ type ApOpenItemsRow struct {
 
 	// VendorID vendor
 	VendorID string `json:"vendor_id,omitempty,omitzero"`
+}
+
+// ApProposePaymentRunPayload defines model for ApProposePaymentRunPayload.
+type ApProposePaymentRunPayload struct {
+	BankAccount string `json:"bank_account"`
+	Documents   []struct {
+		Amount       json.Number `json:"amount,omitempty,omitzero"`
+		CreditMemoID string      `json:"credit_memo_id,omitempty,omitzero"`
+		InvoiceID    string      `json:"invoice_id,omitempty,omitzero"`
+	} `json:"documents,omitempty,omitzero"`
+	PayDate   string `json:"pay_date"`
+	Selection struct {
+		Currencies []string `json:"currencies,omitempty,omitzero"`
+		DueBy      string   `json:"due_by"`
+		Vendors    []string `json:"vendors,omitempty,omitzero"`
+	} `json:"selection,omitempty,omitzero"`
+	TakeDiscount bool `json:"take_discount,omitempty,omitzero"`
 }
 
 // ApRegisterVendorPayload defines model for ApRegisterVendorPayload.
@@ -1347,6 +1404,12 @@ type ApRejectCreditMemoPayload struct {
 type ApRejectInvoicePayload struct {
 	InvoiceID string `json:"invoice_id"`
 	Reason    string `json:"reason"`
+}
+
+// ApRejectPaymentRunPayload defines model for ApRejectPaymentRunPayload.
+type ApRejectPaymentRunPayload struct {
+	Reason string `json:"reason,omitempty,omitzero"`
+	RunID  string `json:"run_id"`
 }
 
 // ApReleaseHoldPayload defines model for ApReleaseHoldPayload.
@@ -1754,6 +1817,13 @@ type ApVoidCreditMemoPayload struct {
 // ApVoidInvoicePayload defines model for ApVoidInvoicePayload.
 type ApVoidInvoicePayload struct {
 	InvoiceID   string `json:"invoice_id"`
+	PostingDate string `json:"posting_date,omitempty,omitzero"`
+	Reason      string `json:"reason"`
+}
+
+// ApVoidPaymentPayload defines model for ApVoidPaymentPayload.
+type ApVoidPaymentPayload struct {
+	PaymentID   string `json:"payment_id"`
 	PostingDate string `json:"posting_date,omitempty,omitzero"`
 	Reason      string `json:"reason"`
 }

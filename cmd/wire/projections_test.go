@@ -52,7 +52,6 @@ func TestDeclaredTables(t *testing.T) {
 		}
 	}
 	require.Len(t, tablesOf(builtInHandlers()), 4)
-	delete(keys, "gl.line_totals") // triggers of gl.journal_lines keep these sums
 	require.Len(t, declared, len(keys))
 	for name, key := range keys {
 		require.Equal(t, slices.Sorted(slices.Values(key)), slices.Sorted(slices.Values(declared[name])), name)
@@ -99,7 +98,9 @@ func TestDeclaredTargets(t *testing.T) {
 				}
 			}
 		}
-		require.ElementsMatch(t, h.(ports.ProjectionTables).Tables(), tables, "each table is in one part")
+		// Triggers keep the sums of gl.line_totals when the lines of one entity change.
+		declared := slices.DeleteFunc(h.(ports.ProjectionTables).Tables(), func(t ports.ProjectionTable) bool { return t.Name == "line_totals" })
+		require.ElementsMatch(t, declared, tables, "each table is in one part")
 		require.Equal(t, personal > 0, ports.HoldsSealedCopies(h))
 		all += personal
 	}

@@ -74,7 +74,7 @@ func readModel(name, projection, columns string, constants ...string) table {
 	}
 	return table{
 		name: name, target: fmt.Sprintf("version = %d", activeVersions[projection]), columns: all, deleted: c, invented: c,
-		edits: map[string]string{"version": "version + 100", "kind": "'credit_memo'", "status": "'blocked'", "state": "'rejected'", "side": "CASE side WHEN 'debit' THEN 'credit' ELSE 'debit' END"},
+		edits:   map[string]string{"version": "version + 100", "kind": "'credit_memo'", "status": "'blocked'", "state": "'rejected'", "side": "CASE side WHEN 'debit' THEN 'credit' ELSE 'debit' END"},
 		invents: map[string]string{"version": "version"},
 	}
 }
@@ -542,12 +542,17 @@ var verdicts = []table{
 	readModel("ap.vendors", ap.Vendors, "sequence partition_id effective_date natural_person event_id vendor_id country status subject name version"),
 	readModel("ap.vendor_contacts", ap.Vendors, "sequence partition_id effective_date removed vendor_id contact_id subject name email phone job_function version"),
 	readModel("ap.vendor_accounts", ap.Vendors, "sequence partition_id effective_date vendor_id request_id currency state subject iban account bank bic holder version"),
-	readModel("gl.accounts", gl.ProjectionLedger, "sequence partition_id code name type version"),
+	readModel("gl.account_blocks", gl.ProjectionLedger, "sequence partition_id version blocked code"),
+	readModel("gl.accounts", gl.ProjectionLedger, "sequence partition_id code name type version event_id normal_side parent postable control"),
+	readModel("gl.calendar_periods", gl.ProjectionLedger, "sequence partition_id version year_start year_end period_start period_end fiscal_year period"),
+	readModel("gl.exchange_rates", gl.ProjectionLedger, "sequence recorded_at partition_id version rate_date event_id from_currency to_currency rate_type rate actor_id reason"),
 	readModel("gl.journal_lines", gl.ProjectionLedger, "sequence partition_id line_number effective_date rate_date side account amount currency functional_amount functional_currency rate description tax_code dimensions version"),
 	readModel("gl.journal_reversals", gl.ProjectionLedger, "sequence partition_id journal_id reversed_by version"),
 	readModel("gl.journals", gl.ProjectionLedger, "sequence recorded_at partition_id effective_date event_id source_event_id journal_id reverses_journal_id journal_number journal_type description functional_currency "+
-		"fiscal_year period source_module version"),
+		"fiscal_year period source_module version intent_id actor_id approvers correlation_id"),
 	readModel("gl.ledgers", gl.ProjectionLedger, "sequence partition_id functional_currency version"),
+	readModel("gl.line_totals", gl.ProjectionLedger, "block lines partition_id version effective_date account functional_currency debit credit"),
+	readModel("gl.period_states", gl.ProjectionLedger, "sequence recorded_at partition_id version event_id intent_id module period state actor_id approvers reason"),
 
 	{
 		name: "keystore.data_subjects", target: "state = 'destroyed'",

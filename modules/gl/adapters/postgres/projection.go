@@ -58,9 +58,12 @@ func (p *Projection) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.P
 
 // The tables of gl.ledger.
 var (
-	ledgersTable   = ports.ProjectionTable{Schema: "gl", Name: "ledgers", Key: []string{"sequence"}}
-	accountsTable  = ports.ProjectionTable{Schema: "gl", Name: "accounts", Key: []string{"code", "sequence"}}
-	journalsTable  = ports.ProjectionTable{Schema: "gl", Name: "journals", Key: []string{"sequence"}}
+	ledgersTable  = ports.ProjectionTable{Schema: "gl", Name: "ledgers", Key: []string{"sequence"}}
+	accountsTable = ports.ProjectionTable{Schema: "gl", Name: "accounts", Key: []string{"code", "sequence"}}
+	journalsTable = ports.ProjectionTable{Schema: "gl", Name: "journals", Key: []string{"sequence"}}
+	// Triggers of gl.journal_lines write totalsTable. It is declared so that it is compared,
+	// moved and removed with the lines.
+	totalsTable    = ports.ProjectionTable{Schema: "gl", Name: "line_totals", Key: []string{"account", "effective_date", "block", "functional_currency"}}
 	linesTable     = ports.ProjectionTable{Schema: "gl", Name: "journal_lines", Key: []string{"sequence", "line_number"}}
 	reversalsTable = ports.ProjectionTable{Schema: "gl", Name: "journal_reversals", Key: []string{"journal_id"}}
 	blocksTable    = ports.ProjectionTable{Schema: "gl", Name: "account_blocks", Key: []string{"code", "sequence"}}
@@ -71,7 +74,7 @@ var (
 
 // Tables implements ports.ProjectionTables.
 func (p *Projection) Tables() []ports.ProjectionTable {
-	return []ports.ProjectionTable{ledgersTable, accountsTable, journalsTable, linesTable, reversalsTable, blocksTable, calendarTable, statesTable, ratesTable}
+	return []ports.ProjectionTable{ledgersTable, accountsTable, journalsTable, linesTable, totalsTable, reversalsTable, blocksTable, calendarTable, statesTable, ratesTable}
 }
 
 // Targets implements ports.ProjectionTargets. A target is a journal with its lines and the
