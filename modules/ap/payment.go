@@ -356,6 +356,9 @@ func (x *execution) bankLines(ctx context.Context) ([]gl.SubledgerLine, error) {
 	if err := money.CheckAmount(taken, currency); err != nil {
 		return nil, fault.WithField(err, "/bank_amount")
 	}
+	if taken.Sign() <= 0 {
+		return nil, fault.New(fault.Invalid, "payment.bank_amount_missing", "the bank took an amount above 0; send it in bank_amount").WithField("/bank_amount")
+	}
 	if x.cash, _, _, err = x.ledger.FunctionalAmount(ctx, taken, currency.Code, x.payload.ExecutedOn); err != nil {
 		return nil, err
 	}

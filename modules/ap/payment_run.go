@@ -208,6 +208,9 @@ func (r *proposal) check(ctx context.Context, c *candidate, p contract.PaymentDo
 		if err := money.CheckAmount(amount, currency); err != nil {
 			return err
 		}
+		if amount.Sign() <= 0 {
+			return fault.New(fault.Invalid, "ap.application.amount_invalid", "a payment settles an amount above 0; correct it").WithField("/amount")
+		}
 		if err := d.CheckOpen(amount); err != nil {
 			return err
 		}

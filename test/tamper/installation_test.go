@@ -213,6 +213,11 @@ func (i *installation) fillBooks(vendor string) {
 		submitted = posted.ID
 		i.execute("approver", "ap.approve_invoice", object{"invoice_id": posted.Stream.ID})
 	}
+	taxed := invoice("T-1", 119)
+	taxed["tax_amount"], taxed["lines"] = 19, []object{{"line_number": 1, "amount": 100, "account": "5100", "tax_group": "S/19", "dimensions": object{"department": "PROD"}}}
+	i.execute("approver", "ap.approve_invoice", object{"invoice_id": i.execute("ap_clerk", "ap.submit_invoice", taxed).Events[0].Stream.ID})
+	i.execute("gl_accountant", "gl.set_exchange_rate", object{"from": "USD", "to": "EUR", "date": today, "rate": 0.92})
+	i.execute("gl_accountant", "gl.block_account", object{"code": "1200", "reason": "replaced"})
 	i.execute("ap_clerk", "ap.submit_invoice", invoice("R-9", 10)) // held as a suspected duplicate
 	_, err := i.submit("ap_clerk", "ap.submit_invoice", invoice("R-9", 11))
 	require.Equal(i.t, "ap.invoice.duplicate", fault.CodeOf(err))
@@ -268,7 +273,7 @@ func (i *installation) redact(e event.ID, pointer string) {
 }
 
 // projections are those of the built-in modules and the tenant's own.
-var projections = []string{gl.ProjectionLedger, ap.OpenItems, ap.Vendors, spend}
+var projections = []string{gl.ProjectionLedger, ap.OpenItems, ap.Tax, ap.Vendors, spend}
 
 // rebuild builds a second version of a projection, to which the first one is compared.
 func (i *installation) rebuild(name string) {

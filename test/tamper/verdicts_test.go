@@ -74,7 +74,7 @@ func readModel(name, projection, columns string, constants ...string) table {
 	}
 	return table{
 		name: name, target: fmt.Sprintf("version = %d", activeVersions[projection]), columns: all, deleted: c, invented: c,
-		edits:   map[string]string{"version": "version + 100", "kind": "'credit_memo'", "status": "'blocked'", "state": "'rejected'", "side": "CASE side WHEN 'debit' THEN 'credit' ELSE 'debit' END"},
+		edits:   map[string]string{"version": "version + 100", "sequence": "sequence + 1000", "line_number": "line_number + 1000", "kind": "'credit_memo'", "status": "'blocked'", "state": "'rejected'", "side": "CASE side WHEN 'debit' THEN 'credit' ELSE 'debit' END"},
 		invents: map[string]string{"version": "version"},
 	}
 }
