@@ -16,6 +16,9 @@ type ProjectionTable struct {
 	// Shared means that several projections write it; the column projection, which is in the
 	// primary key, separates their rows.
 	Shared bool
+	// Derived means that triggers of the other tables write it when their rows are inserted or
+	// deleted, so that a copy of the rows does not copy it.
+	Derived bool
 }
 
 // ProjectionTables is a handler whose read model is in tables of the store that several versions

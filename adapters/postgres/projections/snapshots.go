@@ -137,6 +137,9 @@ func (s *Snapshots) requireRole(ctx context.Context, tx pgx.Tx, name string, ver
 // copyRows copies the rows of one version to another.
 func (s *Snapshots) copyRows(ctx context.Context, tx pgx.Tx, c ports.SnapshotCopy, from, to int) (copied int64, err error) {
 	for _, table := range c.Tables {
+		if table.Derived {
+			continue
+		}
 		columns, err := s.queries.ColumnsOf(ctx, tx, &projectionsdb.ColumnsOfParams{SchemaName: table.Schema, TableName: table.Name})
 		if err != nil {
 			return copied, err

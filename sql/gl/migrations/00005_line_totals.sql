@@ -13,8 +13,8 @@ CREATE TABLE gl.line_totals (
     effective_date      date NOT NULL,
     account             text COLLATE "C" NOT NULL,
     functional_currency text COLLATE "C" NOT NULL,
-    debit               numeric NOT NULL,
-    credit              numeric NOT NULL,
+    debit               numeric(30, 4) NOT NULL, -- with the scale of lines, so that 0 is written in one way
+    credit              numeric(30, 4) NOT NULL,
     CONSTRAINT line_totals_pkey PRIMARY KEY (partition_id, version, account, effective_date, block, functional_currency)
 ) WITH (fillfactor = 70);
 

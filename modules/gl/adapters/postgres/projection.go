@@ -58,12 +58,10 @@ func (p *Projection) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.P
 
 // The tables of gl.ledger.
 var (
-	ledgersTable  = ports.ProjectionTable{Schema: "gl", Name: "ledgers", Key: []string{"sequence"}}
-	accountsTable = ports.ProjectionTable{Schema: "gl", Name: "accounts", Key: []string{"code", "sequence"}}
-	journalsTable = ports.ProjectionTable{Schema: "gl", Name: "journals", Key: []string{"sequence"}}
-	// Triggers of gl.journal_lines write totalsTable. It is declared so that it is compared,
-	// moved and removed with the lines.
-	totalsTable    = ports.ProjectionTable{Schema: "gl", Name: "line_totals", Key: []string{"account", "effective_date", "block", "functional_currency"}}
+	ledgersTable   = ports.ProjectionTable{Schema: "gl", Name: "ledgers", Key: []string{"sequence"}}
+	accountsTable  = ports.ProjectionTable{Schema: "gl", Name: "accounts", Key: []string{"code", "sequence"}}
+	journalsTable  = ports.ProjectionTable{Schema: "gl", Name: "journals", Key: []string{"sequence"}}
+	totalsTable    = ports.ProjectionTable{Schema: "gl", Name: "line_totals", Key: []string{"account", "effective_date", "block", "functional_currency"}, Derived: true}
 	linesTable     = ports.ProjectionTable{Schema: "gl", Name: "journal_lines", Key: []string{"sequence", "line_number"}}
 	reversalsTable = ports.ProjectionTable{Schema: "gl", Name: "journal_reversals", Key: []string{"journal_id"}}
 	blocksTable    = ports.ProjectionTable{Schema: "gl", Name: "account_blocks", Key: []string{"code", "sequence"}}
