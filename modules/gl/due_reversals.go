@@ -3,13 +3,11 @@ package gl
 import (
 	"cmp"
 	"context"
-	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
 
 	"github.com/erpbackbone/backbone/application/module"
-	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
@@ -31,52 +29,19 @@ const (
 	maxLinesPerRun    = 10_000
 )
 
-// dueReversal is a journal that is to be reversed on its reversal date.
-type dueReversal struct {
-	id     event.ID
-	number string
-	date   event.Date
-}
-
-// loadDueReversals returns the ledger's own journals with a reversal date in the range that
-// are not reversed, by date and number. It reads all journals that ever had a reversal date,
-// a few per period. That there are no more of them becomes an append condition.
-func loadDueReversals(ctx context.Context, s module.State, from, through event.Date) ([]dueReversal, error) {
-	open := map[string]dueReversal{}
-	err := s.Decide(ctx, module.Projector{
-		Items: []concurrency.Item{{
-			Types: []string{domain.EventJournalPosted, domain.EventJournalReversed}, Tags: []string{contract.TagReversalDue},
-		}},
-		Apply: func(e event.Recorded, data []byte) error {
-			if e.Type == domain.EventJournalReversed {
-				var r domain.JournalReversed
-				err := json.Unmarshal(data, &r)
-				delete(open, r.JournalID)
-				return err
-			}
-			j, err := domain.DecodeJournal(data)
-			if err != nil || j.ReversalDate == nil || j.SourceModule != "" {
-				return err
-			}
-			id, err := event.ParseID(e.Stream.ID)
-			if err != nil {
-				return err
-			}
-			open[e.Stream.ID] = dueReversal{id: id, number: j.JournalNumber, date: *j.ReversalDate}
-			return nil
-		},
-	})
+// loadDueReversals returns the ledger's own standing journals with a reversal date in the
+// range, by date and number. That there are no more of them becomes an append condition.
+func loadDueReversals(ctx context.Context, s module.State, from, through event.Date) ([]standingJournal, error) {
+	journals, err := standingJournals(ctx, s, contract.TagReversalDue)
 	if err != nil {
 		return nil, err
 	}
-	var due []dueReversal
-	for _, d := range open {
-		if d.date >= from && d.date <= through {
-			due = append(due, d)
-		}
-	}
-	slices.SortFunc(due, func(a, b dueReversal) int {
-		return cmp.Or(cmp.Compare(a.date, b.date), strings.Compare(a.number, b.number))
+	due := slices.DeleteFunc(journals, func(j standingJournal) bool {
+		date := j.data.ReversalDate
+		return date == nil || *date < from || *date > through || j.data.SourceModule != ""
+	})
+	slices.SortStableFunc(due, func(a, b standingJournal) int {
+		return cmp.Compare(*a.data.ReversalDate, *b.data.ReversalDate)
 	})
 	return due, nil
 }
@@ -92,7 +57,7 @@ func checkNoReversalDue(ctx context.Context, s module.State, span domain.PeriodS
 	}
 	var numbers []string
 	for _, d := range due[:min(len(due), maxNumbersNamed)] {
-		numbers = append(numbers, d.number)
+		numbers = append(numbers, d.data.JournalNumber)
 	}
 	return fault.New(fault.FailedPrecondition, "gl.period.reversals_due",
 		"%d journals are to be reversed in period %s (%s); reverse them with gl.run_due_reversals first", len(due), span.Period, strings.Join(numbers, ", ")).
@@ -118,12 +83,13 @@ func planRunDueReversals(ctx context.Context, in module.Input, s module.State, p
 	plan, lines := module.Plan{}, 0
 	var journals []contract.PlannedJournal
 	for i, d := range due[:min(len(due), maxJournalsPerRun)] {
+		date := *d.data.ReversalDate
 		planned, err := contract.PlanReversal(ctx, ledger, contract.Reversal{
-			Module: contract.ModuleName, OriginalID: d.id, PostingDate: d.date, Reason: "Reversal date " + d.date.String(),
+			Module: contract.ModuleName, OriginalID: d.id, PostingDate: date, Reason: "Reversal date " + date.String(),
 			JournalID: in.DocumentID(i), Index: len(plan.Events),
 		})
 		if err != nil {
-			return module.Plan{}, nameJournal(err, d.number)
+			return module.Plan{}, nameJournal(err, d.data.JournalNumber)
 		}
 		if lines += len(planned.Journal.Lines); lines > maxLinesPerRun && i > 0 {
 			break

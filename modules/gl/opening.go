@@ -2,12 +2,8 @@ package gl
 
 import (
 	"context"
-	"encoding/json"
-	"maps"
-	"slices"
 
 	"github.com/erpbackbone/backbone/application/module"
-	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules/gl/contract"
@@ -48,27 +44,11 @@ func planLoadOpeningBalances(ctx context.Context, in module.Input, s module.Stat
 // checkNoOpening refuses opening balances while the ledger has some that were not reversed.
 // The search becomes an append condition, so two of them cannot both be appended.
 func checkNoOpening(ctx context.Context, s module.State) error {
-	open := map[string]string{} // number by journal id
-	err := s.Decide(ctx, module.Projector{
-		Items: []concurrency.Item{{
-			Types: []string{domain.EventJournalPosted, domain.EventJournalReversed}, Tags: []string{contract.TagOpeningBalances},
-		}},
-		Apply: func(e event.Recorded, data []byte) error {
-			if e.Type == domain.EventJournalReversed {
-				var r domain.JournalReversed
-				err := json.Unmarshal(data, &r)
-				delete(open, r.JournalID)
-				return err
-			}
-			j, err := domain.DecodeJournal(data)
-			open[e.Stream.ID] = j.JournalNumber
-			return err
-		},
-	})
+	open, err := standingJournals(ctx, s, contract.TagOpeningBalances)
 	if err != nil || len(open) == 0 {
 		return err
 	}
-	number := slices.Sorted(maps.Values(open))[0]
+	number := open[0].data.JournalNumber
 	return fault.New(fault.FailedPrecondition, "gl.journal.duplicate_opening",
 		"journal %s has the opening balances; reverse it with gl.reverse_journal before loading others", number).
 		With("journal_number", number)

@@ -89,11 +89,7 @@ func (d *Document) Application(id string) (Application, bool) {
 // in functional currency. The last part takes the rest, so that nothing remains of a document
 // that is settled. The amount is at most Open.
 func (d *Document) Relieve(amount money.Number, functional money.Currency) (money.Number, error) {
-	shares, err := money.Allocate(d.Carrying, []money.Number{amount, d.Open.Sub(amount)}, functional)
-	if err != nil {
-		return money.Number{}, fmt.Errorf("share of the carrying amount: %w", err)
-	}
-	return shares[0], nil
+	return Share(d.Carrying, amount, d.Open, functional)
 }
 
 // CheckOpen refuses to take more from the document than is open. Fault: <kind>.overapplied.
@@ -106,12 +102,12 @@ func (d *Document) CheckOpen(amount money.Number) error {
 		WithField("/amount").With("open", d.Open.String()).With("requested", amount.String()).With("currency", d.Data.Currency)
 }
 
-// Share returns the part of a line that goes with the first used of total, rounded half away
-// from zero to the line's currency. The parts of a line up to total are the whole line.
-func Share(line, used, total money.Number, c money.Currency) (money.Number, error) {
-	shares, err := money.Allocate(line, []money.Number{used, total.Sub(used)}, c)
+// Share returns the part of a whole that goes with the first used of total, by the rounding of
+// money.Allocate. The part of all of total is the whole.
+func Share(whole, used, total money.Number, c money.Currency) (money.Number, error) {
+	shares, err := money.Allocate(whole, []money.Number{used, total.Sub(used)}, c)
 	if err != nil {
-		return money.Number{}, fmt.Errorf("share of a line: %w", err)
+		return money.Number{}, fmt.Errorf("share of an amount: %w", err)
 	}
 	return shares[0], nil
 }

@@ -124,6 +124,16 @@ func (l *Ledger) DimensionValueDefined(ctx context.Context, dimension, value str
 // derives neither inverse nor cross rates. Faults:
 // gl.rate.missing, gl.rate.stale, gl.ledger.not_configured.
 func (l *Ledger) Rate(ctx context.Context, from, to string, date event.Date) (money.Number, event.Date, error) {
+	return l.latestRate(ctx, domain.RateSpot, from, to, date)
+}
+
+// ClosingRate returns the closing rate and its date, by the rules of Rate. Faults: those of
+// Rate.
+func (l *Ledger) ClosingRate(ctx context.Context, from, to string, date event.Date) (money.Number, event.Date, error) {
+	return l.latestRate(ctx, domain.RateClosing, from, to, date)
+}
+
+func (l *Ledger) latestRate(ctx context.Context, rateType, from, to string, date event.Date) (money.Number, event.Date, error) {
 	if from == to {
 		return money.FromInt(1), date, nil
 	}
@@ -139,17 +149,17 @@ func (l *Ledger) Rate(ctx context.Context, from, to string, date event.Date) (mo
 		}
 		l.rates[stream.ID] = h
 	}
-	r, found := h.Latest(domain.RateSpot, date)
+	r, found := h.Latest(rateType, date)
 	if !found {
 		return money.Number{}, 0, fault.New(fault.FailedPrecondition, "gl.rate.missing",
-			"there is no spot rate from %s to %s on or before %s; set one with gl.set_exchange_rate", from, to, date).
-			With("from", from).With("to", to).With("date", date.String())
+			"there is no %s rate from %s to %s on or before %s; set one with gl.set_exchange_rate", rateType, from, to, date).
+			With("from", from).With("to", to).With("date", date.String()).With("rate_type", rateType)
 	}
 	if age := int(date - r.Date); age > s.RateAgeDays {
 		return money.Number{}, 0, fault.New(fault.FailedPrecondition, "gl.rate.stale",
-			"the latest spot rate from %s to %s is of %s, %d days before %s, and %d are allowed; set a newer one with gl.set_exchange_rate",
-			from, to, r.Date, age, date, s.RateAgeDays).
-			With("from", from).With("to", to).With("date", date.String()).With("rate_date", r.Date.String()).
+			"the latest %s rate from %s to %s is of %s, %d days before %s, and %d are allowed; set a newer one with gl.set_exchange_rate",
+			rateType, from, to, r.Date, age, date, s.RateAgeDays).
+			With("from", from).With("to", to).With("date", date.String()).With("rate_date", r.Date.String()).With("rate_type", rateType).
 			WithNumbers(s.RateAgeDays, age)
 	}
 	return r.Rate, r.Date, nil
