@@ -1,7 +1,9 @@
 package ports
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 
 	"github.com/erpbackbone/backbone/domain/event"
 )
@@ -33,13 +35,38 @@ type ReportField struct {
 	Value any
 }
 
+// ReportFields are named values in their order.
+type ReportFields []ReportField
+
+// MarshalJSON writes an object whose members are in the order of the fields.
+func (f ReportFields) MarshalJSON() ([]byte, error) {
+	var b bytes.Buffer
+	e := json.NewEncoder(&b)
+	e.SetEscapeHTML(false) // the writer of the document decides
+	b.WriteByte('{')
+	for i, field := range f {
+		if i > 0 {
+			b.WriteByte(',')
+		}
+		if err := e.Encode(field.Name); err != nil {
+			return nil, err
+		}
+		b.WriteByte(':')
+		if err := e.Encode(field.Value); err != nil {
+			return nil, err
+		}
+	}
+	b.WriteByte('}')
+	return b.Bytes(), nil
+}
+
 // Report is an answer: header, rows, footer. Amounts are decimal strings at the
 // currency's scale.
 type Report struct {
-	Header     []ReportField
+	Header     ReportFields
 	RowsName   string // member that holds the rows; "" is "rows"
-	Rows       []any  // structs with json tags; nil is written as []
-	Footer     []ReportField
+	Rows       []any  // structs with json tags, or ReportFields; nil is written as []
+	Footer     ReportFields
 	Flat       bool // header and footer are members of the document itself
 	HasMore    bool
 	NextCursor string

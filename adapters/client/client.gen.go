@@ -476,22 +476,22 @@ type ApAgingReport struct {
 
 // ApAgingRow defines model for ApAgingRow.
 type ApAgingRow struct {
-	// N130 1 to 30 days overdue, document currency
+	// N130 1-30 days overdue, document currency
 	N130 string `json:"1-30,omitempty,omitzero"`
 
-	// N130Functional 1 to 30 days overdue, functional currency
+	// N130Functional 1-30 days overdue, functional currency
 	N130Functional string `json:"1-30_functional,omitempty,omitzero"`
 
-	// N3160 31 to 60 days overdue, document currency
+	// N3160 31-60 days overdue, document currency
 	N3160 string `json:"31-60,omitempty,omitzero"`
 
-	// N3160Functional 31 to 60 days overdue, functional currency
+	// N3160Functional 31-60 days overdue, functional currency
 	N3160Functional string `json:"31-60_functional,omitempty,omitzero"`
 
-	// N6190 61 to 90 days overdue, document currency
+	// N6190 61-90 days overdue, document currency
 	N6190 string `json:"61-90,omitempty,omitzero"`
 
-	// N6190Functional 61 to 90 days overdue, functional currency
+	// N6190Functional 61-90 days overdue, functional currency
 	N6190Functional string `json:"61-90_functional,omitempty,omitzero"`
 
 	// Currency document currency
@@ -7386,7 +7386,7 @@ func (c *Client) AllowWebhookHost(ctx context.Context, host NamedWebhookHost, pa
 	return out, err
 }
 
-// ReadApAging is GET /api/ap/aging: Open amounts by days overdue at as_of, for each vendor or value of a dimension and currency. Amounts are payable positive; their functional sum is the credit balance of the control account. The columns are those of the default buckets..
+// ReadApAging is GET /api/ap/aging: Open amounts by days overdue at as_of, for each vendor or value of a dimension and currency. Amounts are payable positive; their functional sum is the credit balance of the control account. The columns depend on by and buckets; these are those without them..
 func (c *Client) ReadApAging(ctx context.Context, params ReadApAgingParams, options ...Option) (ApAgingReport, error) {
 	r := request{
 		method: http.MethodGet, path: expandPath("/api/ap/aging"),

@@ -107,8 +107,8 @@ type readModelStub struct{}
 
 func (readModelStub) Query(_ context.Context, q ports.ReadModelQuery) (ports.Report, error) {
 	report := ports.Report{
-		Header: []ports.ReportField{{Name: "legal_entity", Value: q.Entity.Code}, {Name: "as_of", Value: q.AsOf}, {Name: "known_at", Value: q.KnownAt}},
-		Footer: []ports.ReportField{{Name: "total", Value: "1.50"}},
+		Header: ports.ReportFields{{Name: "legal_entity", Value: q.Entity.Code}, {Name: "as_of", Value: q.AsOf}, {Name: "known_at", Value: q.KnownAt}},
+		Footer: ports.ReportFields{{Name: "total", Value: "1.50"}},
 	}
 	for _, name := range []string{"prefix", "book"} {
 		if v, ok := q.Params[name]; ok {

@@ -130,7 +130,7 @@ func readModelHandler(m readModel) handler {
 		out := answer{status: http.StatusOK, body: body}
 		if format == "csv" {
 			out.contentType, out.nextCursor = mimeCSV, report.NextCursor
-			out.body, err = reportCSV(m.ReadModel, body)
+			out.body, err = reportCSV(m.ReadModel, q.Params, body)
 		}
 		return out, err
 	}
@@ -139,7 +139,7 @@ func readModelHandler(m readModel) handler {
 // renderReport writes header, rows, footer and paging of a report, in the order of its
 // fields.
 func renderReport(r ports.Report) ([]byte, error) {
-	var fields []ports.ReportField
+	var fields ports.ReportFields
 	if r.Flat {
 		fields = append(fields, r.Header...)
 	} else {
@@ -158,32 +158,5 @@ func renderReport(r ports.Report) ([]byte, error) {
 	if r.NextCursor != "" {
 		fields = append(fields, ports.ReportField{Name: "next_cursor", Value: r.NextCursor})
 	}
-	return appendFields(nil, fields)
-}
-
-// appendFields appends an object with the fields in their order. A value that is a list of
-// fields is an object too.
-func appendFields(b []byte, fields []ports.ReportField) ([]byte, error) {
-	b = append(b, '{')
-	for i, f := range fields {
-		name, err := encode(f.Name)
-		if err != nil {
-			return nil, err
-		}
-		if i > 0 {
-			b = append(b, ',')
-		}
-		b = append(append(b, name...), ':')
-		if nested, isObject := f.Value.([]ports.ReportField); isObject {
-			b, err = appendFields(b, nested)
-		} else {
-			var value []byte
-			value, err = encode(f.Value)
-			b = append(b, value...)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return append(b, '}'), nil
+	return encode(fields)
 }

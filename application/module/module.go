@@ -316,6 +316,9 @@ type ReadModel struct {
 	Reads       []string // further projections, of any module, whose rows it reads at the same sequence
 	Params      []Param
 	Columns     []Column
+	// VaryColumns returns the columns for parameters on which they depend; nil: they are
+	// always Columns.
+	VaryColumns func(params map[string]string) []Column
 	RowsName    string // "" is "rows"
 	Flat        bool
 	// Command names the command that reads the model, backbone <module> <command>; "": the
@@ -334,10 +337,18 @@ func ReadModelPath(module, name string) string {
 	return module + "/" + name
 }
 
-// Table returns the columns for a CSV file.
-func (m ReadModel) Table() []tabular.Column {
-	out := make([]tabular.Column, len(m.Columns))
-	for i, c := range m.Columns {
+// ColumnsFor returns the columns of the rows for the parameters that were given.
+func (m ReadModel) ColumnsFor(params map[string]string) []Column {
+	if m.VaryColumns == nil {
+		return m.Columns
+	}
+	return m.VaryColumns(params)
+}
+
+// Table returns columns for a CSV file.
+func Table(columns []Column) []tabular.Column {
+	out := make([]tabular.Column, len(columns))
+	for i, c := range columns {
 		out[i] = tabular.Column{Name: c.Name, Type: c.Type}
 	}
 	return out

@@ -440,8 +440,8 @@ func (p reportPin) versions() map[string]int {
 // completeHeader adds what every report's header has and a source need not write: the
 // sequence that known_at was resolved to, the one that was asked for if it lies inside a
 // batch, and the given parameters.
-func completeHeader(written []ports.ReportField, q ReportQuery, at reportPin) []ports.ReportField {
-	common := []ports.ReportField{
+func completeHeader(written ports.ReportFields, q ReportQuery, at reportPin) ports.ReportFields {
+	common := ports.ReportFields{
 		{Name: "legal_entity", Value: q.Entity.Code}, {Name: "as_of", Value: at.AsOf.String()}, {Name: "known_at", Value: at.KnownAt},
 		{Name: "sequence", Value: strconv.FormatUint(uint64(at.Known), 10)},
 	}

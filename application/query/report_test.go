@@ -56,7 +56,7 @@ func (n *numbersSource) Query(_ context.Context, q ports.ReadModelQuery) (ports.
 			return ports.Report{}, err
 		}
 	}
-	r := ports.Report{Header: []ports.ReportField{{Name: "as_of", Value: q.AsOf}, {Name: "known_at", Value: q.KnownAt}}}
+	r := ports.Report{Header: ports.ReportFields{{Name: "as_of", Value: q.AsOf}, {Name: "known_at", Value: q.KnownAt}}}
 	for i := from; i < cmp.Or(n.rows, int(q.Known)); i++ {
 		if len(r.Rows) == q.Limit {
 			r.HasMore, r.NextCursor = true, strconv.Itoa(i)
@@ -286,7 +286,7 @@ func TestReport_WaitCancelled(t *testing.T) {
 }
 
 // readAllPages reads a report page by page and calls between after every page.
-func (d *reportFixture) readAllPages(t *testing.T, change func(*query.ReportQuery), between func()) (rows []any, headers [][]ports.ReportField) {
+func (d *reportFixture) readAllPages(t *testing.T, change func(*query.ReportQuery), between func()) (rows []any, headers []ports.ReportFields) {
 	t.Helper()
 	cursor := ""
 	for {

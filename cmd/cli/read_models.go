@@ -6,14 +6,11 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"io"
 	"maps"
 	"net/url"
 	"slices"
 	"strconv"
 	"strings"
-	"unicode"
-	"unicode/utf8"
 
 	"github.com/spf13/cobra"
 
@@ -62,6 +59,17 @@ type reportRequest struct {
 	query       map[string]*string // parameters by name
 	limit       int
 	csv         bool
+}
+
+// given are the parameters that have a value.
+func (r *reportRequest) given() map[string]string {
+	out := map[string]string{}
+	for name, value := range r.query {
+		if *value != "" {
+			out[name] = *value
+		}
+	}
+	return out
 }
 
 // annotationReadModel marks the commands that are made from a read model, with its path.
@@ -155,13 +163,14 @@ func (s *session) readReport(ctx context.Context, r *reportRequest, args []strin
 	if err != nil {
 		return err
 	}
+	columns := r.model.ColumnsFor(r.given())
 	switch {
 	case r.csv:
-		return tabular.CSV(s.out, r.model.Table(), document.rows)
+		return tabular.CSV(s.out, module.Table(columns), document.rows)
 	case s.json:
 		return printJSON(s.out, document)
 	default:
-		return document.print(s.out, r.model.Columns)
+		return document.print(s.out, columns)
 	}
 }
 
@@ -174,10 +183,8 @@ func (s *session) fetchReport(ctx context.Context, r *reportRequest, args []stri
 			args = args[1:]
 		}
 	}
-	for name, value := range r.query {
-		if *value != "" {
-			query.Set(name, *value)
-		}
+	for name, value := range r.given() {
+		query.Set(name, value)
 	}
 	document := &reportDocument{rowsName: cmp.Or(r.model.RowsName, "rows")}
 	for {
@@ -281,91 +288,4 @@ func (d *reportDocument) MarshalJSON() ([]byte, error) {
 	}
 	b.WriteByte('}')
 	return b.Bytes(), nil
-}
-
-// print writes the report for a person: the header, the columns that are not details, and
-// the footer.
-func (d *reportDocument) print(out io.Writer, columns []module.Column) error {
-	var b strings.Builder
-	writeFields(&b, d.members[:d.rowsAt])
-	columns = slices.DeleteFunc(slices.Clone(columns), func(c module.Column) bool { return c.Detail })
-	table := [][]string{make([]string, len(columns))}
-	for i, c := range columns {
-		table[0][i] = strings.ToUpper(c.Name)
-	}
-	for _, row := range d.rows {
-		var values map[string]json.RawMessage
-		if err := json.Unmarshal(row, &values); err != nil {
-			return err
-		}
-		cells := make([]string, len(columns))
-		for i, c := range columns {
-			cells[i], _ = tabular.Cell(values[c.Name])
-			cells[i] = printable(cells[i])
-		}
-		table = append(table, cells)
-	}
-	writeTable(&b, columns, table)
-	writeFields(&b, d.members[d.rowsAt:])
-	_, err := io.WriteString(out, b.String())
-	return err
-}
-
-// writeFields writes the header or footer of a report on one line.
-func writeFields(b *strings.Builder, members []member) {
-	var parts []string
-	var collect func(members []member)
-	collect = func(members []member) {
-		for _, m := range members {
-			if len(m.value) > 0 && m.value[0] == '{' {
-				nested, err := membersOf(m.value)
-				if err == nil {
-					collect(nested)
-				}
-				continue
-			}
-			if text, _ := tabular.Cell(m.value); text != "" && m.name != "has_more" {
-				parts = append(parts, m.name+" "+printable(text))
-			}
-		}
-	}
-	collect(members)
-	if len(parts) > 0 {
-		b.WriteString(strings.Join(parts, ", ") + "\n")
-	}
-}
-
-// writeTable writes a table with aligned columns, amounts and numbers to the right.
-func writeTable(b *strings.Builder, columns []module.Column, table [][]string) {
-	widths := make([]int, len(columns))
-	for _, cells := range table {
-		for i, cell := range cells {
-			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
-		}
-	}
-	for _, cells := range table {
-		var line strings.Builder
-		for i, cell := range cells {
-			if i > 0 {
-				line.WriteString("  ")
-			}
-			space := strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell))
-			if t := columns[i].Type; t == "amount" || t == "integer" {
-				line.WriteString(space + cell)
-			} else {
-				line.WriteString(cell + space)
-			}
-		}
-		b.WriteString(strings.TrimRight(line.String(), " ") + "\n")
-	}
-}
-
-// printable replaces control characters, which a terminal could take for a command.
-func printable(s string) string {
-	return strings.Map(func(r rune) rune {
-		if r == utf8.RuneError || !unicode.IsPrint(r) {
-			return '?'
-		}
-		return r
-	}, s)
 }

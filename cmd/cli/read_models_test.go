@@ -54,6 +54,24 @@ func TestReadModelCommand(t *testing.T) {
 	require.Contains(t, out, "\ntotal_debit 12.50, total_credit 12.50\n")
 }
 
+func TestReadModelCommand_Lists(t *testing.T) {
+	t.Parallel()
+	out, _, err := runReadModel(t, "ap aging", `{"header":{"as_of":"2026-03-31","buckets":[30,60],"tags":[]},`+
+		`"rows":[{"vendor_id":["a","b\u0007"],"currency":{"department":"OPS","none":"","deep":{"state":"none","list":[]}}}],`+
+		`"totals":[{"currency":"EUR","total":"7.00"},{"currency":"USD","total":"-12.50","note":"late"}],"empty":[]}`)
+	require.NoError(t, err)
+	lines := strings.Split(out, "\n")
+	require.Equal(t, "as_of 2026-03-31, buckets 30, 60", lines[0])
+	require.Regexp(t, `^a, b\?      department=OPS, deep=\{state=none\}$`, lines[2])
+	require.Equal(t, []string{
+		"", "totals",
+		"CURRENCY   TOTAL  NOTE",
+		"EUR         7.00",
+		"USD       -12.50  late",
+		"",
+	}, lines[3:])
+}
+
 func TestReadModelCommand_JSON(t *testing.T) {
 	t.Parallel()
 	out, _, err := runReadModel(t, "gl trial-balance --json", trialBalancePages...)

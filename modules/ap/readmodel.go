@@ -1,8 +1,11 @@
 package ap
 
 import (
+	"strings"
+
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
+	"github.com/erpbackbone/backbone/modules/ap/domain"
 	gl "github.com/erpbackbone/backbone/modules/gl/contract"
 )
 
@@ -174,29 +177,44 @@ func documentHistory() module.ReadModel {
 }
 
 func aging() module.ReadModel {
-	m := module.ReadModel{
+	return module.ReadModel{
 		Name: ReadModelAging, Projection: OpenItems,
-		Description: "Open amounts by days overdue at as_of, for each vendor or value of a dimension and currency. Amounts are payable positive; their functional sum is the credit balance of the control account. The columns are those of the default buckets.",
+		Description: "Open amounts by days overdue at as_of, for each vendor or value of a dimension and currency. Amounts are payable positive; their functional sum is the credit balance of the control account. The columns depend on by and buckets; these are those without them.",
 		Params: []module.Param{
 			{Name: "by", Type: module.ParamString, Description: "vendor (default), or a dimension of documents such as department"},
 			{Name: "buckets", Type: module.ParamString, Description: "last days overdue of each bucket, ascending; default 30,60,90"},
 			{Name: "vendor", Type: module.ParamString, Description: "vendor id"},
 			{Name: "currency", Type: module.ParamString, Description: "document currency, ISO 4217"},
 		},
-		Columns: []module.Column{
-			{Name: "vendor_id", Type: "string", Description: "vendor; with by, the column has the dimension's name, and none for documents without a value"},
-			{Name: "currency", Type: "string", Description: "document currency"},
-		},
+		Columns:     agingColumns(nil),
+		VaryColumns: agingColumns,
 	}
+}
+
+// agingColumns are the columns of aging: the vendor or value, and the sums of the buckets.
+func agingColumns(params map[string]string) []module.Column {
+	key := module.Column{Name: "vendor_id", Type: "string", Description: "vendor; with by, the column has the dimension's name, and none for documents without a value"}
+	if by := params["by"]; by != "" && by != "vendor" {
+		key.Name = by
+	}
+	columns := []module.Column{key, {Name: "currency", Type: "string", Description: "document currency"}}
+	buckets, _ := domain.ParseAgingBuckets(params["buckets"])
 	for _, in := range []struct{ suffix, currency string }{{"", "document currency"}, {"_functional", "functional currency"}} {
-		for _, b := range []struct{ name, description string }{
-			{"not_due", "due on as_of or later"}, {"1-30", "1 to 30 days overdue"}, {"31-60", "31 to 60 days overdue"}, {"61-90", "61 to 90 days overdue"},
-			{"over_90", "more than 90 days overdue"}, {"total", "open in all"},
-		} {
-			m.Columns = append(m.Columns, module.Column{Name: b.name + in.suffix, Type: "amount", Description: b.description + ", " + in.currency})
+		for _, name := range append(buckets.Names(), "total") {
+			days, isLast := strings.CutPrefix(name, "over_")
+			description := days + " days overdue"
+			switch {
+			case isLast:
+				description = "more than " + description
+			case name == "not_due":
+				description = "due on as_of or later"
+			case name == "total":
+				description = "open in all"
+			}
+			columns = append(columns, module.Column{Name: name + in.suffix, Type: "amount", Description: description + ", " + in.currency})
 		}
 	}
-	return m
+	return columns
 }
 
 func vendorStatement() module.ReadModel {

@@ -144,5 +144,5 @@ func TestSubledgerControl_AtRandomPoints(t *testing.T) {
 		Partition: b.entity.Partition, Entity: b.entity, AsOf: event.MustDate("2025-12-31"), Known: stray.Sequence, Limit: 100,
 	})
 	require.NoError(t, err)
-	require.Equal(t, []ports.ReportField{{Name: "total_difference_functional", Value: "1.00"}}, report.Footer)
+	require.Equal(t, ports.ReportFields{{Name: "total_difference_functional", Value: "1.00"}}, report.Footer)
 }

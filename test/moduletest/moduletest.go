@@ -7,6 +7,7 @@ package moduletest
 import (
 	"context"
 	"encoding/json"
+	"maps"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -131,7 +132,7 @@ func (b *Books) Event(at event.Sequence) event.Recorded {
 }
 
 // ReportAt asks a read model as of a date and as known at a time or sequence; "" is today, and
-// all that is known. The answer has the rows of all pages.
+// all that is known. The answer has the rows of all pages. Their members must be declared as columns.
 func (b *Books) ReportAt(path, asOf, knownAt string, params map[string]string) ports.Report {
 	b.t.Helper()
 	require.NotNil(b.t, b.reports, "read models need NewOnPostgres")
@@ -143,9 +144,27 @@ func (b *Books) ReportAt(path, asOf, knownAt string, params map[string]string) p
 		rows = append(rows, report.Rows...)
 		if !report.HasMore {
 			report.Rows = rows
+			b.requireColumns(path, params, rows)
 			return report
 		}
 		q.Cursor = report.NextCursor
+	}
+}
+
+// requireColumns demands that CSV files and tables, which have the declared columns, leave
+// nothing of the rows out.
+func (b *Books) requireColumns(path string, params map[string]string, rows []any) {
+	b.t.Helper()
+	var declared []string
+	for _, c := range b.Catalog.ReadModels()[path].ColumnsFor(params) {
+		declared = append(declared, c.Name)
+	}
+	text, err := json.Marshal(rows)
+	require.NoError(b.t, err)
+	var members []map[string]json.RawMessage
+	require.NoError(b.t, json.Unmarshal(text, &members))
+	for _, row := range members {
+		require.Subset(b.t, declared, slices.Collect(maps.Keys(row)), "columns of %s", path)
 	}
 }
 

@@ -33,7 +33,7 @@ func (s Items) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report,
 	if err != nil {
 		return ports.Report{}, err
 	}
-	report := ports.Report{Header: []ports.ReportField{
+	report := ports.Report{Header: ports.ReportFields{
 		{Name: "legal_entity", Value: q.Entity.Code}, {Name: "as_of", Value: q.AsOf.String()}, {Name: "known_at", Value: q.KnownAt},
 	}}
 	for i, row := range items {

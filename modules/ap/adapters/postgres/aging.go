@@ -1,13 +1,10 @@
 package postgres
 
 import (
-	"bytes"
 	"context"
-	"encoding/json"
 	"fmt"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
 	"time"
 
@@ -16,6 +13,7 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/money"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/postgres/internal/apdb"
+	"github.com/erpbackbone/backbone/modules/ap/domain"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -30,12 +28,10 @@ var _ ports.ReadModelSource = (*Aging)(nil)
 // NewAging makes the source. The role of the pool must be able to read the schema ap.
 func NewAging(pool *pgxpool.Pool) *Aging { return &Aging{pool: pool, queries: apdb.New()} }
 
-// Parameters and defaults of aging.
+// Parameters of aging.
 const (
-	paramBuckets   = "buckets"
-	defaultBuckets = "30,60,90"
-	maxBuckets     = 12
-	byVendor       = "vendor"
+	paramBuckets = "buckets"
+	byVendor     = "vendor"
 )
 
 // Query implements ports.ReadModelSource. A row is a vendor, or a value of a dimension, in one
@@ -49,9 +45,9 @@ func (a *Aging) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report
 	if err != nil {
 		return ports.Report{}, err
 	}
-	buckets, err := parseBuckets(q.Params[paramBuckets])
-	if err != nil {
-		return ports.Report{}, err
+	buckets, ok := domain.ParseAgingBuckets(q.Params[paramBuckets])
+	if !ok {
+		return ports.Report{}, parameterFault(paramBuckets, fmt.Sprintf("up to %d ascending numbers of days such as %s", domain.MaxAgingBuckets, domain.DefaultAgingBuckets))
 	}
 	by := q.Params[paramBy]
 	if by == "" {
@@ -70,7 +66,7 @@ func (a *Aging) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report
 	if err != nil {
 		return ports.Report{}, fmt.Errorf("aging: %w", err)
 	}
-	rows, totals, functional, err := buckets.pivot(found)
+	rows, totals, functional, err := pivot(buckets, found)
 	if err != nil {
 		return ports.Report{}, fmt.Errorf("aging: %w", err)
 	}
@@ -90,27 +86,27 @@ func (a *Aging) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report
 		key = by
 	}
 	for _, r := range rows {
-		row, err := buckets.fields(r, book, ports.ReportField{Name: key, Value: r.value}, ports.ReportField{Name: "currency", Value: r.currency})
+		row, err := agingFields(buckets, r, book, ports.ReportField{Name: key, Value: r.value}, ports.ReportField{Name: "currency", Value: r.currency})
 		if err != nil {
 			return ports.Report{}, err
 		}
 		report.Rows = append(report.Rows, row)
 	}
-	sums := []orderedRow{}
+	sums := []ports.ReportFields{}
 	for _, r := range totals {
-		row, err := buckets.fields(r, book, ports.ReportField{Name: "currency", Value: r.currency})
+		row, err := agingFields(buckets, r, book, ports.ReportField{Name: "currency", Value: r.currency})
 		if err != nil {
 			return ports.Report{}, err
 		}
 		sums = append(sums, row)
 	}
-	report.Footer = []ports.ReportField{{Name: "totals", Value: sums}, {Name: "total_functional", Value: formatAmount(functional, book)}}
+	report.Footer = ports.ReportFields{{Name: "totals", Value: sums}, {Name: "total_functional", Value: formatAmount(functional, book)}}
 	return report, nil
 }
 
 var dimensionName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,49}$`)
 
-func (a *Aging) sums(ctx context.Context, q ports.ReadModelQuery, book money.Currency, by string, buckets agingBuckets) ([]apdb.AgingByVendorRow, error) {
+func (a *Aging) sums(ctx context.Context, q ports.ReadModelQuery, book money.Currency, by string, buckets domain.AgingBuckets) ([]apdb.AgingByVendorRow, error) {
 	p := &apdb.AgingByVendorParams{
 		PartitionID: int32(q.Partition), Version: int32(q.Version), AsOf: date(q.AsOf), Known: int64(q.Known), FunctionalCurrency: book.Code,
 		LastVendorID: lastVendor, Currency: q.Params[paramCurrency],
@@ -136,42 +132,6 @@ func (a *Aging) sums(ctx context.Context, q ports.ReadModelQuery, book money.Cur
 	return rows, err
 }
 
-// agingBuckets are the last days overdue of each bucket but the last one.
-type agingBuckets []int
-
-func parseBuckets(text string) (agingBuckets, error) {
-	if text == "" {
-		text = defaultBuckets
-	}
-	var b agingBuckets
-	for part := range strings.SplitSeq(text, ",") {
-		days, err := strconv.Atoi(part)
-		if err != nil || days < 1 || days > 36500 || (len(b) > 0 && days <= b[len(b)-1]) || len(b) == maxBuckets {
-			return nil, parameterFault(paramBuckets, fmt.Sprintf("up to %d ascending numbers of days such as %s", maxBuckets, defaultBuckets))
-		}
-		b = append(b, days)
-	}
-	return b, nil
-}
-
-func (b agingBuckets) String() string {
-	parts := make([]string, len(b))
-	for i, days := range b {
-		parts[i] = strconv.Itoa(days)
-	}
-	return strings.Join(parts, ",")
-}
-
-// names are the columns: not_due, 1-30, 31-60, 61-90, over_90.
-func (b agingBuckets) names() []string {
-	names, from := []string{"not_due"}, 1
-	for _, days := range b {
-		names = append(names, fmt.Sprintf("%d-%d", from, days))
-		from = days + 1
-	}
-	return append(names, fmt.Sprintf("over_%d", from-1))
-}
-
 // agingRow has the sums of the buckets, not due first.
 type agingRow struct {
 	value, currency string
@@ -179,13 +139,13 @@ type agingRow struct {
 	functional      []money.Number
 }
 
-func (b agingBuckets) newRow(value, currency string) agingRow {
+func newAgingRow(b domain.AgingBuckets, value, currency string) agingRow {
 	n := len(b) + 2
 	return agingRow{value: value, currency: currency, open: make([]money.Number, n), functional: make([]money.Number, n)}
 }
 
 // pivot makes rows of sums, the sums of all rows by currency, and the functional sum.
-func (b agingBuckets) pivot(sums []apdb.AgingByVendorRow) (rows, totals []agingRow, all money.Number, err error) {
+func pivot(b domain.AgingBuckets, sums []apdb.AgingByVendorRow) (rows, totals []agingRow, all money.Number, err error) {
 	byCurrency := map[string]agingRow{}
 	for _, s := range sums {
 		var open, functional money.Number
@@ -196,10 +156,10 @@ func (b agingBuckets) pivot(sums []apdb.AgingByVendorRow) (rows, totals []agingR
 			return nil, nil, all, err
 		}
 		if n := len(rows); n == 0 || rows[n-1].value != s.Value || rows[n-1].currency != s.Currency {
-			rows = append(rows, b.newRow(s.Value, s.Currency))
+			rows = append(rows, newAgingRow(b, s.Value, s.Currency))
 		}
 		if _, ok := byCurrency[s.Currency]; !ok {
-			byCurrency[s.Currency] = b.newRow("", s.Currency)
+			byCurrency[s.Currency] = newAgingRow(b, "", s.Currency)
 			totals = append(totals, byCurrency[s.Currency])
 		}
 		i := len(b) + 1 - int(s.Bucket)
@@ -212,14 +172,14 @@ func (b agingBuckets) pivot(sums []apdb.AgingByVendorRow) (rows, totals []agingR
 	return rows, totals, all, nil
 }
 
-// fields writes a row: the key, the buckets and their total in document currency, then the same
+// agingFields writes a row: the key, the buckets and their total in document currency, then the same
 // in functional currency.
-func (b agingBuckets) fields(r agingRow, book money.Currency, key ...ports.ReportField) (orderedRow, error) {
+func agingFields(buckets domain.AgingBuckets, r agingRow, book money.Currency, key ...ports.ReportField) (ports.ReportFields, error) {
 	currency, err := money.LookupCurrency(r.currency, time.Time{})
 	if err != nil {
 		return nil, err
 	}
-	row, names := orderedRow(key), append(b.names(), "total")
+	row, names := ports.ReportFields(key), append(buckets.Names(), "total")
 	for _, part := range []struct {
 		suffix string
 		sums   []money.Number
@@ -234,31 +194,4 @@ func (b agingBuckets) fields(r agingRow, book money.Currency, key ...ports.Repor
 		}
 	}
 	return row, nil
-}
-
-// orderedRow is a row whose columns depend on parameters.
-type orderedRow []ports.ReportField
-
-// MarshalJSON writes an object with the members in order.
-func (r orderedRow) MarshalJSON() ([]byte, error) {
-	var b bytes.Buffer
-	b.WriteByte('{')
-	for i, f := range r {
-		if i > 0 {
-			b.WriteByte(',')
-		}
-		name, err := json.Marshal(f.Name)
-		if err != nil {
-			return nil, err
-		}
-		value, err := json.Marshal(f.Value)
-		if err != nil {
-			return nil, err
-		}
-		b.Write(name)
-		b.WriteByte(':')
-		b.Write(value)
-	}
-	b.WriteByte('}')
-	return b.Bytes(), nil
 }

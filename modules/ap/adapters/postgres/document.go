@@ -147,13 +147,13 @@ func (d *Document) report(ctx context.Context, tx pgx.Tx, q ports.ReadModelQuery
 		state = life.openState()
 	}
 	report := ports.Report{
-		Header: append(header(q, book), []ports.ReportField{
+		Header: append(header(q, book), ports.ReportFields{
 			{Name: "document_id", Value: id}, {Name: "kind", Value: body.Kind}, {Name: "vendor_id", Value: body.VendorID}, {Name: "number", Value: body.InvoiceNumber},
 			{Name: "state", Value: state}, {Name: "currency", Value: body.Currency}, {Name: "total", Value: formatAmount(life.total, life.currency)},
 			{Name: "open", Value: formatAmount(life.open, life.currency)}, {Name: "open_functional", Value: formatAmount(life.openFunctional, book)},
 			{Name: "dimensions", Value: json.RawMessage(body.Dimensions)}, {Name: "document", Value: json.RawMessage(body.Body)},
 		}...),
-		Footer: []ports.ReportField{
+		Footer: ports.ReportFields{
 			{Name: "holds", Value: life.holds}, {Name: "approvals", Value: life.approvals},
 			{Name: "applications", Value: life.applications}, {Name: "journals", Value: life.journals},
 		},

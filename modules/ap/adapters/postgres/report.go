@@ -29,8 +29,8 @@ const (
 )
 
 // header makes the header of a report: what was asked, with the parameters that were given.
-func header(q ports.ReadModelQuery, book money.Currency, params ...string) []ports.ReportField {
-	fields := []ports.ReportField{
+func header(q ports.ReadModelQuery, book money.Currency, params ...string) ports.ReportFields {
+	fields := ports.ReportFields{
 		{Name: "legal_entity", Value: q.Entity.Code}, {Name: "functional_currency", Value: book.Code},
 		{Name: "as_of", Value: q.AsOf.String()}, {Name: "known_at", Value: q.KnownAt},
 		{Name: "sequence", Value: fmt.Sprint(uint64(q.Known))},

@@ -73,12 +73,12 @@ func (c *SubledgerControl) Query(ctx context.Context, q ports.ReadModelQuery) (p
 	}
 	page, next, err := plugin.CutPage(q, rows)
 	return ports.Report{
-		Header: []ports.ReportField{
+		Header: ports.ReportFields{
 			{Name: "legal_entity", Value: q.Entity.Code}, {Name: "functional_currency", Value: book.Code},
 			{Name: "as_of", Value: q.AsOf.String()}, {Name: "known_at", Value: q.KnownAt},
 		},
 		Rows: page, HasMore: next != "", NextCursor: next,
-		Footer: []ports.ReportField{{Name: "total_difference_functional", Value: total.Fixed(book.MinorUnit)}},
+		Footer: ports.ReportFields{{Name: "total_difference_functional", Value: total.Fixed(book.MinorUnit)}},
 	}, err
 }
 

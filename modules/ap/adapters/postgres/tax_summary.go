@@ -105,7 +105,7 @@ func (s *TaxSummary) Query(ctx context.Context, q ports.ReadModelQuery) (ports.R
 	for _, r := range rows {
 		report.Rows = append(report.Rows, r)
 	}
-	report.Footer = []ports.ReportField{
+	report.Footer = ports.ReportFields{
 		{Name: "recoverable_functional", Value: formatAmount(recoverable, book)}, {Name: "output_functional", Value: formatAmount(output, book)},
 		{Name: "payable_functional", Value: formatAmount(output.Sub(recoverable), book)},
 	}

@@ -121,7 +121,7 @@ func (v *VendorStatement) page(ctx context.Context, tx pgx.Tx, q ports.ReadModel
 	}
 	report := ports.Report{
 		Header: append(header(q, book, paramVendor, paramCurrency, paramFrom), ports.ReportField{Name: "opening", Value: opening}),
-		Footer: []ports.ReportField{{Name: "closing", Value: closing}},
+		Footer: ports.ReportFields{{Name: "closing", Value: closing}},
 	}
 	if report.HasMore = len(found) > q.Limit; report.HasMore {
 		found = found[:q.Limit]

@@ -53,7 +53,7 @@ func (v *Vendors) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Repo
 	if err != nil {
 		return ports.Report{}, fmt.Errorf("vendors: %w", err)
 	}
-	report := ports.Report{Header: []ports.ReportField{
+	report := ports.Report{Header: ports.ReportFields{
 		{Name: "legal_entity", Value: q.Entity.Code}, {Name: "as_of", Value: q.AsOf.String()}, {Name: "known_at", Value: q.KnownAt},
 		{Name: "sequence", Value: fmt.Sprint(uint64(q.Known))},
 	}}

@@ -157,7 +157,7 @@ func (a *AccountLedger) page(ctx context.Context, tx pgx.Tx, q ports.ReadModelQu
 			"account %q is not in the chart; look at gl/trial-balance for those in use", account).With("account", account)
 	}
 	report := ports.Report{
-		Header: []ports.ReportField{
+		Header: ports.ReportFields{
 			{Name: "legal_entity", Value: q.Entity.Code}, {Name: "account", Value: account}, {Name: "name", Value: name},
 			{Name: "currency", Value: functional.Code}, {Name: "balance_currency", Value: balanceCurrency.Code},
 			{Name: "as_of", Value: q.AsOf.String()}, {Name: "known_at", Value: q.KnownAt},
@@ -181,7 +181,7 @@ func (a *AccountLedger) page(ctx context.Context, tx pgx.Tx, q ports.ReadModelQu
 		report.Rows = append(report.Rows, row)
 	}
 	if !report.HasMore { // only the last page has the closing balance
-		report.Footer = []ports.ReportField{{Name: "closing_balance", Value: running.Fixed(balanceCurrency.MinorUnit)}}
+		report.Footer = ports.ReportFields{{Name: "closing_balance", Value: running.Fixed(balanceCurrency.MinorUnit)}}
 	}
 	return report, nil
 }

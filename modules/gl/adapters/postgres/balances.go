@@ -75,7 +75,7 @@ func (b *Balances) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Rep
 	if err != nil {
 		return ports.Report{}, fmt.Errorf("balances: %w", err)
 	}
-	report := ports.Report{Header: []ports.ReportField{
+	report := ports.Report{Header: ports.ReportFields{
 		{Name: "legal_entity", Value: q.Entity.Code}, {Name: "functional_currency", Value: functional.Code},
 		{Name: "as_of", Value: q.AsOf.String()}, {Name: "known_at", Value: q.KnownAt},
 	}}

@@ -163,7 +163,7 @@ func (s *source) journal(ctx context.Context, q ports.ReadModelQuery) (ports.Rep
 	if err != nil {
 		return ports.Report{}, err
 	}
-	header := []ports.ReportField{
+	header := ports.ReportFields{
 		{Name: "legal_entity", Value: q.Entity.Code}, {Name: "as_of", Value: q.AsOf.String()}, {Name: "known_at", Value: q.KnownAt}, {Name: "journal", Value: row},
 	}
 	return s.lines(ctx, q, header, gldb.JournalLinePageParams{AfterSequence: sequence - 1, AfterLine: maxLine, Upto: sequence, FromDate: date(firstDay)})
@@ -186,7 +186,7 @@ func (s *source) journalLines(ctx context.Context, q ports.ReadModelQuery) (port
 const maxLine = 1 << 30
 
 // lines reads a page of lines.
-func (s *source) lines(ctx context.Context, q ports.ReadModelQuery, header []ports.ReportField, ask gldb.JournalLinePageParams) (ports.Report, error) {
+func (s *source) lines(ctx context.Context, q ports.ReadModelQuery, header ports.ReportFields, ask gldb.JournalLinePageParams) (ports.Report, error) {
 	ask.PartitionID, ask.Version, ask.AsOf, ask.MaxRows = int32(q.Partition), int32(q.Version), date(q.AsOf), int32(q.Limit+1)
 	if q.Cursor != "" {
 		sequence, line, _ := strings.Cut(q.Cursor, ":")

@@ -160,7 +160,7 @@ func TestTrialBalance_Pages(t *testing.T) {
 			r, err := postgres.NewTrialBalance(b.pool).Query(t.Context(), q)
 			require.NoError(t, err)
 			require.Len(t, r.Rows, min(limit, 2))
-			require.Equal(t, []ports.ReportField{{Name: "total_debit", Value: "1200.50"}, {Name: "total_credit", Value: "1200.50"}, {Name: "unclosed_years", Value: []string{}}}, r.Footer)
+			require.Equal(t, ports.ReportFields{{Name: "total_debit", Value: "1200.50"}, {Name: "total_credit", Value: "1200.50"}, {Name: "unclosed_years", Value: []string{}}}, r.Footer)
 			for _, row := range r.Rows {
 				text, err := json.Marshal(row)
 				require.NoError(t, err)

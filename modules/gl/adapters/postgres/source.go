@@ -36,16 +36,16 @@ func (s *source) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Repor
 
 // bookHeader is the header of a report in functional currency. The service adds what all
 // reports have.
-func (s *source) bookHeader(ctx context.Context, q ports.ReadModelQuery) (money.Currency, []ports.ReportField, error) {
+func (s *source) bookHeader(ctx context.Context, q ports.ReadModelQuery) (money.Currency, ports.ReportFields, error) {
 	book, err := functionalCurrency(ctx, s.pool, s.queries, q)
-	return book, []ports.ReportField{
+	return book, ports.ReportFields{
 		{Name: "legal_entity", Value: q.Entity.Code}, {Name: "currency", Value: book.Code},
 		{Name: "as_of", Value: q.AsOf.String()}, {Name: "known_at", Value: q.KnownAt},
 	}, err
 }
 
 // wholeReport is the page of a report whose rows are all computed.
-func wholeReport(q ports.ReadModelQuery, header []ports.ReportField, rows []any) (ports.Report, error) {
+func wholeReport(q ports.ReadModelQuery, header ports.ReportFields, rows []any) (ports.Report, error) {
 	page, next, err := plugin.CutPage(q, rows)
 	return ports.Report{Header: header, Rows: page, HasMore: next != "", NextCursor: next}, err
 }
