@@ -263,7 +263,8 @@ func (r *proposal) payments(runID string) []contract.ProposedPayment {
 }
 
 // split divides the documents of a vendor and currency into payments. Each credit memo goes into
-// the first payment that stays above zero with it; one for which there is none is left out.
+// the first payment that stays above zero with it; one for which there is none is left out, and so
+// are documents whose discounts leave nothing to pay.
 func (r *proposal) split(all []*candidate) [][]*candidate {
 	var invoices, credits []*candidate
 	for _, c := range all {
@@ -283,26 +284,31 @@ func (r *proposal) split(all []*candidate) [][]*candidate {
 		}
 	}
 	for _, c := range credits {
-		i := slices.IndexFunc(amounts, func(n money.Number) bool { return n.Add(c.cash()).Sign() > 0 })
-		for i >= 0 && len(payments[i]) >= maxPaymentDocuments {
-			next := slices.IndexFunc(amounts[i+1:], func(n money.Number) bool { return n.Add(c.cash()).Sign() > 0 })
-			if i += next + 1; next < 0 {
-				i = -1
-			}
+		i := 0
+		for i < len(payments) && (len(payments[i]) >= maxPaymentDocuments || amounts[i].Add(c.cash()).Sign() <= 0) {
+			i++
 		}
-		if i < 0 {
-			r.leftOut = append(r.leftOut, contract.LeftOut{DocumentRef: c.apply.DocumentRef, VendorID: c.d.Data.VendorID, Code: "ap.payment_run.credit_exceeds_payment"})
+		if i == len(payments) {
+			r.leaveOut(c, "ap.payment_run.credit_exceeds_payment")
 			continue
 		}
 		payments[i], amounts[i] = append(payments[i], c), amounts[i].Add(c.cash())
 	}
-	return slices.DeleteFunc(payments, func(members []*candidate) bool {
-		var sum money.Number
-		for _, c := range members {
-			sum = sum.Add(c.cash())
+	paid := payments[:0]
+	for i, members := range payments {
+		if amounts[i].Sign() > 0 {
+			paid = append(paid, members)
+			continue
 		}
-		return sum.Sign() <= 0
-	})
+		for _, c := range members {
+			r.leaveOut(c, "ap.payment_run.nothing_to_pay")
+		}
+	}
+	return paid
+}
+
+func (r *proposal) leaveOut(c *candidate, code string) {
+	r.leftOut = append(r.leftOut, contract.LeftOut{DocumentRef: c.apply.DocumentRef, VendorID: c.d.Data.VendorID, Code: code})
 }
 
 // events drafts the proposal in parts, and the reservations of their documents.

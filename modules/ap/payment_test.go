@@ -476,6 +476,23 @@ func TestPaymentRun_Split(t *testing.T) {
 	require.Len(t, out.Events, 92)
 }
 
+// TestPaymentRun_NothingToPay leaves documents out that a discount settles alone.
+func TestPaymentRun_NothingToPay(t *testing.T) {
+	t.Parallel()
+	b := newPayingBooks(t)
+	whole := object{"discount": object{"date": "2025-03-20", "percent": 100}}
+	free := object{"invoice_id": b.posted("invoice", documentPayload("V1", "F1", "10", whole))}
+	b.refuse("ap.payment_run.empty", "ap_clerk", "ap.propose_payment_run",
+		object{"bank_account": "MAIN", "pay_date": "2025-03-20", "take_discount": true, "documents": []object{free}})
+	inUSD := object{"invoice_id": b.posted("invoice", documentPayload("V1", "U1", "7", object{"currency": "USD"}))}
+	run := b.propose("MAIN", object{"take_discount": true}, free, inUSD)
+	require.Len(t, run.data["payments"], 1)
+	require.Equal(t, object{"invoice_id": free["invoice_id"], "vendor_id": "V1", "code": "ap.payment_run.nothing_to_pay"}, run.data["left_out"].([]any)[0])
+	other := object{"invoice_id": b.posted("invoice", documentPayload("V1", "F2", "3", nil))}
+	run = b.propose("MAIN", object{"take_discount": true}, free, other)
+	require.Equal(t, object{"EUR": n("3.00")}, run.data["totals"], "with another document, its discount is taken")
+}
+
 // TestPaymentRun_Parts proposes more documents than one event has.
 func TestPaymentRun_Parts(t *testing.T) {
 	t.Parallel()
