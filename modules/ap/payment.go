@@ -337,7 +337,7 @@ func (x *execution) bankLines(ctx context.Context) ([]gl.SubledgerLine, error) {
 	if x.account.Currency == x.payment.Currency {
 		if given := x.payload.BankAmount; given != nil && !given.Equal(taken) {
 			return nil, fault.New(fault.Invalid, "payment.bank_amount_mismatch",
-				"the bank took %s, and the payment is of %s %s; void the run's payment as failed and propose what was paid", *given, taken, x.payment.Currency).
+				"the bank took %s, and the payment is of %s %s; record the payment with ap.fail_payment and propose what the bank paid", *given, taken, x.payment.Currency).
 				WithField("/bank_amount").WithNumbers(taken.String(), given.String())
 		}
 		cash, _, _, err := x.ledger.FunctionalAmount(ctx, taken, x.payment.Currency, x.payload.ExecutedOn)
