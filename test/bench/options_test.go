@@ -18,19 +18,21 @@ type options struct {
 	period  time.Duration // of one measurement
 	rounds  int
 	events  int // in the store that is read
+	lines   int // of journals, for the trial balance
+	items   int // open ones, for aging
 	profile string
 	dir     string
 }
 
 func readOptions(t *testing.T) options {
 	t.Helper()
-	o := options{period: 4 * time.Second, rounds: 3, events: 1_000_000}
+	o := options{period: 4 * time.Second, rounds: 3, events: 1_000_000, lines: 1_000_000, items: 100_000}
 	if text := os.Getenv("BACKBONE_BENCH_SECONDS"); text != "" {
 		seconds, err := strconv.ParseFloat(text, 64)
 		require.NoError(t, err, "BACKBONE_BENCH_SECONDS")
 		o.period = time.Duration(seconds * float64(time.Second))
 	}
-	for name, target := range map[string]*int{"BACKBONE_BENCH_ROUNDS": &o.rounds, "BACKBONE_BENCH_EVENTS": &o.events} {
+	for name, target := range map[string]*int{"BACKBONE_BENCH_ROUNDS": &o.rounds, "BACKBONE_BENCH_EVENTS": &o.events, "BACKBONE_BENCH_LINES": &o.lines, "BACKBONE_BENCH_ITEMS": &o.items} {
 		if text := os.Getenv(name); text != "" {
 			n, err := strconv.Atoi(text)
 			require.NoError(t, err, name)

@@ -151,7 +151,7 @@ func reportRebuild(t *testing.T, o options, s *bookFixtures, figures *table) {
 	statements := newStatistics(t, s.cluster, o)
 	o.period /= 2
 	o.profiled(t, "rebuild", func() { takeTurns(t, o, statements, alone, rebuild) })
-	s.awaitCaughtUp(t)
+	awaitCaughtUp(t, n.server.App)
 
 	during := &variant{samples: appends[1:]} // the first was the warming up
 	figures.addText("Rebuild of gl.ledger, while events are appended", "%s", perSecond(rebuild.rate(), "events"))

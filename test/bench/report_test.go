@@ -21,6 +21,7 @@ func TestReport(t *testing.T) {
 	t.Run("conditions", func(t *testing.T) { reportConditions(t, o, cluster, &figures) })
 	t.Run("personal", func(t *testing.T) { reportPersonal(t, o, cluster, &figures) })
 	t.Run("intents", func(t *testing.T) { reportIntents(t, o, cluster, &figures) })
+	t.Run("accounting", func(t *testing.T) { reportAccounting(t, o, cluster, &figures) })
 	t.Run("reads", func(t *testing.T) { reportReads(t, o, cluster, &figures) })
 	t.Run("delivery", func(t *testing.T) { reportDelivery(t, o, cluster, &figures) })
 	shared := &bookFixtures{t: t, options: o, cluster: cluster}
