@@ -6090,6 +6090,11 @@ type ReadApOpenItemsParams struct {
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
+// DownloadApPaymentRunsRunIDFileParams defines parameters for DownloadApPaymentRunsRunIDFile.
+type DownloadApPaymentRunsRunIDFileParams struct {
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+}
+
 // ReadApTaxSummaryParams defines parameters for ReadApTaxSummary.
 type ReadApTaxSummaryParams struct {
 	// From first posting date
@@ -7471,6 +7476,16 @@ func (c *Client) ReadApOpenItems(ctx context.Context, params ReadApOpenItemsPara
 	var out ApOpenItemsReport
 	err := c.do(ctx, r, &out, options)
 	return out, err
+}
+
+// DownloadApPaymentRunsRunIDFile is GET /api/ap/payment-runs/{run_id}/file: The bank file of an exported payment run, pain.001.001.09. Its SHA-256 is that of ap.payment_run.exported..
+func (c *Client) DownloadApPaymentRunsRunIDFile(ctx context.Context, runID string, params DownloadApPaymentRunsRunIDFileParams, options ...Option) (File, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/ap/payment-runs/%s/file", runID),
+		repeatable: true,
+	}
+	r.setQuery("legal_entity", params.LegalEntity)
+	return c.doFile(ctx, r, options)
 }
 
 // ReadApTaxSummary is GET /api/ap/tax-summary: Tax of the journals that accounts payable posted, by tax group and currency: a worksheet for the VAT return of a period. The footer has the totals in functional currency: recoverable and output tax, and output less recoverable..

@@ -69,7 +69,8 @@ type request struct {
 	query        url.Values
 	header       http.Header
 	body         any
-	repeatable   bool // a GET, x-repeatable in the document, or with an idempotency key: sent twice it takes effect once
+	received     *http.Header // receives the headers of the answer; nil: nothing does
+	repeatable   bool         // a GET, x-repeatable in the document, or with an idempotency key: sent twice it takes effect once
 }
 
 // Call is what the options of one call ask for.
@@ -98,6 +99,12 @@ func WithBody(document json.RawMessage) Option { return func(c *Call) { c.Body =
 // a module of the caller's own, by its path, "stock/items", and decodes the report
 // into out. A parameter of the path, "stock/items/{item}", is taken from the query.
 func (c *Client) ReadModel(ctx context.Context, path string, query url.Values, out any, options ...Option) error {
+	return c.do(ctx, declaredRequest(path, query), out, options)
+}
+
+// declaredRequest asks for what a module declares under a path. Parameters of the path are taken
+// from the query.
+func declaredRequest(path string, query url.Values) request {
 	query = maps.Clone(query)
 	parts := strings.Split(strings.Trim(path, "/"), "/")
 	for i, part := range parts {
@@ -108,7 +115,7 @@ func (c *Client) ReadModel(ctx context.Context, path string, query url.Values, o
 		}
 		parts[i] = url.PathEscape(part)
 	}
-	return c.do(ctx, request{method: http.MethodGet, path: "/api/" + strings.Join(parts, "/"), query: query, repeatable: true}, out, options)
+	return request{method: http.MethodGet, path: "/api/" + strings.Join(parts, "/"), query: query, repeatable: true}
 }
 
 // expandPath escapes values and puts them into the path of an operation.
@@ -238,6 +245,9 @@ func (c *Client) send(ctx context.Context, r request, body []byte) ([]byte, erro
 	}
 	if res.StatusCode >= http.StatusBadRequest {
 		return nil, decodeProblem(res, text)
+	}
+	if r.received != nil {
+		*r.received = res.Header
 	}
 	if r.Replayed != nil {
 		*r.Replayed = res.Header.Get("Idempotency-Replayed") == "true"

@@ -166,6 +166,7 @@ type catalogStub map[string]module.ReadModel
 
 func (d catalogStub) ReadModels() map[string]module.ReadModel { return d }
 func (catalogStub) IntentTypes() []module.IntentType          { return nil }
+func (catalogStub) Files() map[string]module.File             { return nil }
 func (catalogStub) Owner(string) string                       { return "" }
 
 func (catalogStub) StreamOwner(string) string { return "" }

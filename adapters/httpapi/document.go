@@ -27,7 +27,7 @@ type object map[string]any
 func ref(kind, name string) object { return object{"$ref": "#/components/" + kind + "/" + name} }
 
 // Document assembles the OpenAPI document that a server with these modules serves:
-// the core document with a path for every read model and a named schema for the
+// the core document with a path for every read model and file and a named schema for the
 // payload of every intent. The extension x-intents of POST /api/intents lists the
 // intents with the events they emit and the personal fields of their payloads.
 func Document(catalog Catalog) ([]byte, error) {
@@ -35,10 +35,14 @@ func Document(catalog Catalog) ([]byte, error) {
 	if err != nil {
 		return nil, err
 	}
-	return assembleDocument(models, catalog.IntentTypes())
+	files, err := declaredFiles(catalog)
+	if err != nil {
+		return nil, err
+	}
+	return assembleDocument(models, files, catalog.IntentTypes())
 }
 
-func assembleDocument(models []readModel, intents []module.IntentType) ([]byte, error) {
+func assembleDocument(models []readModel, files []servedFile, intents []module.IntentType) ([]byte, error) {
 	var root yaml.Node
 	if err := yaml.Unmarshal(coreDocument, &root); err != nil {
 		return nil, fmt.Errorf("embedded OpenAPI document: %w", err)
@@ -50,6 +54,11 @@ func assembleDocument(models []readModel, intents []module.IntentType) ([]byte, 
 		}
 		row, report := reportSchemas(m)
 		if err := errors.Join(addMember(schemas, m.name()+"Row", row), addMember(schemas, m.name()+"Report", report)); err != nil {
+			return nil, err
+		}
+	}
+	for _, f := range files {
+		if err := addMember(paths, "/api/"+f.path, object{"get": describeFile(f)}); err != nil {
 			return nil, err
 		}
 	}
@@ -166,6 +175,35 @@ func describeReadModel(m readModel) object {
 					"application/json": object{"schema": ref("schemas", m.name()+"Report")},
 					"text/csv":         object{"schema": object{"type": "string"}},
 				},
+			},
+			"default": ref("responses", "ProblemAnswer"),
+		},
+	}
+}
+
+// describeFile makes the operation of a file. x-file tells the client's generator that the answer is
+// no JSON.
+func describeFile(f servedFile) object {
+	parameters := []object{}
+	for _, p := range f.Params {
+		parameters = append(parameters, object{
+			"name": p.Name, "in": "path", "required": true, "description": p.Description, "schema": object{"type": "string", "maxLength": 128},
+		})
+	}
+	header := func(description string) object {
+		return object{"description": description, "schema": object{"type": "string"}}
+	}
+	return object{
+		"tags": []string{"files"}, "operationId": "download" + pascalCase(f.path), "x-action": actionFiles, "x-file": true,
+		"summary": f.Description, "parameters": append(parameters, ref("parameters", "InLegalEntity")),
+		"responses": object{
+			"200": object{
+				"description": "The file. It is never cached.",
+				"headers": object{
+					"Content-Disposition": header("Proposes a name for the file."),
+					"ETag":                header("SHA-256 of the file in hexadecimal, in quotes."),
+				},
+				"content": object{f.MediaType: object{"schema": object{"type": "string", "format": "binary"}}},
 			},
 			"default": ref("responses", "ProblemAnswer"),
 		},

@@ -99,6 +99,15 @@ decision := {"outcome": "allow", "needs": [], "denials": [], "rules": [{"rule_id
 		Name: "books/{book}/pages", Description: "Pages of a book.", Projection: "note_pages", Flat: true, RowsName: "pages",
 		Params: []module.Param{{Name: "book", Type: module.ParamString, Required: true, InPath: true, Description: "The book."}},
 	})
+	r.File(module.File{
+		Type: "note.print", Name: "books/{book}/print", Description: "A book to print.", MediaType: "application/xml", Policy: "backbone.rules.note", Command: "print",
+		Params: []module.Param{{Name: "book", Type: module.ParamString, InPath: true, Description: "The book."}},
+		Build: module.FileOf(func(_ context.Context, in module.Input, _ module.State, p struct{ Book string }) (module.BuiltFile, error) {
+			return module.BuiltFile{
+				Name: p.Book + ".xml", Content: []byte(strings.Repeat("<page>"+in.LegalEntity.Code+"</page>", 1000)), Facts: map[string]bool{"secret": p.Book == "secret"},
+			}, nil
+		}),
+	})
 	return nil
 }
 

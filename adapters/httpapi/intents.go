@@ -27,6 +27,7 @@ type Intents interface {
 	Approve(ctx context.Context, approver pipeline.Caller, d pipeline.Decision) (pipeline.Outcome, error)
 	Reject(ctx context.Context, approver pipeline.Caller, d pipeline.Decision) (pipeline.Outcome, error)
 	Withdraw(ctx context.Context, requester pipeline.Caller, d pipeline.Decision) (pipeline.Outcome, error)
+	BuildFile(ctx context.Context, caller pipeline.Caller, req pipeline.FileRequest) (module.BuiltFile, error)
 	RefuseDecision(ctx context.Context, caller pipeline.Caller, d pipeline.Decision, attempt string, refusal error) error
 }
 

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"maps"
 	"net/http"
@@ -41,34 +42,42 @@ func declaredReadModels(catalog Catalog) ([]readModel, error) {
 	out := make([]readModel, 0, len(declared))
 	for _, path := range slices.Sorted(maps.Keys(declared)) {
 		m := readModel{ReadModel: declared[path], path: path}
-		parts := strings.Split(path, "/")
-		if reservedSegments[parts[0]] {
-			return nil, fmt.Errorf("read model %s: /api/%s is taken by the API itself", path, parts[0])
+		var err error
+		if m.route, err = routeOf(path, m.Params); err != nil {
+			return nil, fmt.Errorf("read model %s: %w", path, err)
 		}
-		inPath := map[string]bool{}
-		for i, part := range parts {
-			if name, ok := strings.CutPrefix(part, "{"); ok {
-				name = strings.TrimSuffix(name, "}")
-				inPath[name] = true
-				parts[i] = ":" + name
-			}
-		}
-		for _, p := range m.Params {
-			if p.InPath != inPath[p.Name] {
-				return nil, fmt.Errorf("read model %s: parameter %s is declared in the path or is in it, but not both", path, p.Name)
-			}
-			if _, common := commonParameters[p.Name]; common {
-				return nil, fmt.Errorf("read model %s: parameter %s is one that every read model has", path, p.Name)
-			}
-			delete(inPath, p.Name)
-		}
-		if len(inPath) > 0 {
-			return nil, fmt.Errorf("read model %s: its path has parameters that are not declared", path)
-		}
-		m.route = "/api/" + strings.Join(parts, "/")
 		out = append(out, m)
 	}
 	return out, nil
+}
+
+// routeOf makes the route of a declared path, "gl/accounts/{account}/ledger".
+func routeOf(path string, params []module.Param) (string, error) {
+	parts := strings.Split(path, "/")
+	if reservedSegments[parts[0]] {
+		return "", fmt.Errorf("/api/%s is taken by the API itself", parts[0])
+	}
+	inPath := map[string]bool{}
+	for i, part := range parts {
+		if name, ok := strings.CutPrefix(part, "{"); ok {
+			name = strings.TrimSuffix(name, "}")
+			inPath[name] = true
+			parts[i] = ":" + name
+		}
+	}
+	for _, p := range params {
+		if p.InPath != inPath[p.Name] {
+			return "", fmt.Errorf("parameter %s is declared in the path or is in it, but not both", p.Name)
+		}
+		if _, common := commonParameters[p.Name]; common {
+			return "", fmt.Errorf("parameter %s is one that every read model has", p.Name)
+		}
+		delete(inPath, p.Name)
+	}
+	if len(inPath) > 0 {
+		return "", errors.New("the path has parameters that are not declared")
+	}
+	return "/api/" + strings.Join(parts, "/"), nil
 }
 
 // commonParameters are those that every read model has, with their names under
@@ -93,19 +102,11 @@ func readModelHandler(m readModel) handler {
 				q.Params[name] = values[0]
 			}
 		}
-		for _, p := range m.Params {
-			if p.InPath {
-				if _, err := url.PathUnescape(r.c.Param(p.Name)); err != nil && r.c.Request().URL.RawPath != "" {
-					return nil, invalidParameter(p.Name, "percent-encoded")
-				}
-				q.Params[p.Name] = r.path(p.Name)
-			}
+		err := readPathParams(r, m.Params, q.Params)
+		if err != nil {
+			return nil, err
 		}
-		if r.query("legal_entity") == "" {
-			return nil, fault.New(fault.Invalid, "request.parameter_missing", "legal_entity is required; add it").WithField("legal_entity")
-		}
-		var err error
-		if q.Entity, err = s.authorizeIn(ctx, actionReadModels, r.query("legal_entity"), owner); err != nil {
+		if q.Entity, err = s.declaredRouteEntity(ctx, r, actionReadModels, owner); err != nil {
 			return nil, err
 		}
 		if q.Limit = r.pageLimit("limit"); r.err != nil {
@@ -134,6 +135,30 @@ func readModelHandler(m readModel) handler {
 		}
 		return out, err
 	}
+}
+
+// readPathParams adds the parameters of the path of a declared route.
+func readPathParams(r *request, declared []module.Param, params map[string]string) error {
+	for _, p := range declared {
+		if !p.InPath {
+			continue
+		}
+		if _, err := url.PathUnescape(r.c.Param(p.Name)); err != nil && r.c.Request().URL.RawPath != "" {
+			return invalidParameter(p.Name, "percent-encoded")
+		}
+		params[p.Name] = r.path(p.Name)
+	}
+	return nil
+}
+
+// declaredRouteEntity finds the legal entity that the query of a declared route names, and checks
+// that the caller may do the action in it.
+func (s *Server) declaredRouteEntity(ctx context.Context, r *request, action string, owner tenancy.TypeAccess) (ports.LegalEntity, error) {
+	code := r.query("legal_entity")
+	if code == "" {
+		return ports.LegalEntity{}, fault.New(fault.Invalid, "request.parameter_missing", "legal_entity is required; add it").WithField("legal_entity")
+	}
+	return s.authorizeIn(ctx, action, code, owner)
 }
 
 // renderReport writes header, rows, footer and paging of a report, in the order of its

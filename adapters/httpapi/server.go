@@ -116,12 +116,14 @@ type Server struct {
 	admission *admission
 	log       *slog.Logger
 	document  []byte
-	echo      *echo.Echo
-	http      *http.Server
+	// fileRoutes are the routes of declared files, whose answers are not compressed.
+	fileRoutes map[string]bool
+	echo       *echo.Echo
+	http       *http.Server
 }
 
 // New makes a Server. It fails if the embedded OpenAPI document cannot be read, if an operation
-// has no handler or a handler no operation, and if the declared read models do not fit into the
+// has no handler or a handler no operation, and if the declared read models and files do not fit into the
 // API: a path that is taken, or a parameter that is not in the path it belongs to.
 func New(c Config) (*Server, error) {
 	if err := fault.RequirePositive("httpapi.Config", c.Limits); err != nil {
@@ -132,7 +134,7 @@ func New(c Config) (*Server, error) {
 			return nil, err
 		}
 	}
-	s := &Server{config: c, limits: c.Limits, log: c.Logger, admission: &admission{limits: c.Limits, principals: map[admitted]usage{}}}
+	s := &Server{config: c, limits: c.Limits, log: c.Logger, admission: &admission{limits: c.Limits, principals: map[admitted]usage{}}, fileRoutes: map[string]bool{}}
 	if s.config.Personal == nil {
 		s.config.Personal = maskAll{}
 	}
@@ -140,7 +142,11 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.document, err = assembleDocument(models, c.Catalog.IntentTypes()); err != nil {
+	files, err := declaredFiles(c.Catalog)
+	if err != nil {
+		return nil, err
+	}
+	if s.document, err = assembleDocument(models, files, c.Catalog.IntentTypes()); err != nil {
 		return nil, err
 	}
 	e := echo.New()
@@ -151,7 +157,7 @@ func New(c Config) (*Server, error) {
 		e.Use(otelecho.Middleware("backbone", otelecho.WithTracerProvider(c.Tracing), otelecho.WithSkipper(isProbe)))
 		e.Use(s.traceCodeOnly)
 	}
-	e.Use(middleware.GzipWithConfig(middleware.GzipConfig{MinLength: minCompressedBytes, Level: gzip.BestSpeed, Skipper: skipsCompression}))
+	e.Use(middleware.GzipWithConfig(middleware.GzipConfig{MinLength: minCompressedBytes, Level: gzip.BestSpeed, Skipper: func(c echo.Context) bool { return skipsCompression(c) || s.fileRoutes[c.Path()] }}))
 	e.Use(s.recoverPanic)
 	if err := s.bindRoutes(e); err != nil {
 		return nil, err
@@ -159,6 +165,11 @@ func New(c Config) (*Server, error) {
 	for _, m := range models {
 		o := operation{action: actionReadModels, skipQueryCheck: true}
 		e.GET(m.route, s.serve(readModelHandler(m), o), s.guard(o))
+	}
+	for _, f := range files {
+		s.fileRoutes[f.route] = true
+		o := operation{action: actionFiles, parameters: []parameter{{name: "legal_entity", in: "query", required: true}}}
+		e.GET(f.route, s.serve(fileHandler(f), o), s.guard(o))
 	}
 	s.echo = e
 	s.http = &http.Server{
@@ -227,6 +238,7 @@ func (l Limits) eventLimits() jsondoc.Limits {
 // Catalog holds the declarations of the modules: module.Catalog.
 type Catalog interface {
 	ReadModels() map[string]module.ReadModel
+	Files() map[string]module.File
 	IntentTypes() []module.IntentType
 	Owner(eventType string) string
 	StreamOwner(streamType string) string

@@ -150,6 +150,7 @@ type Catalog struct {
 	entityFolds map[string]EntityFold
 	intents     map[string]IntentType
 	readModels  map[string]ReadModel
+	files       map[string]File   // by path
 	foldOwner   map[string]string // the module that folds a stream type
 	prefixOwner map[string]string
 }
@@ -235,7 +236,7 @@ func DeclaredReadModels(modules ...Module) map[string]ReadModel {
 func declare(modules []Module) (*Catalog, []error) {
 	c := &Catalog{
 		folds: map[string]Fold{}, foldOwner: map[string]string{}, entityFolds: map[string]EntityFold{}, intents: map[string]IntentType{},
-		readModels: map[string]ReadModel{}, prefixOwner: map[string]string{},
+		readModels: map[string]ReadModel{}, files: map[string]File{}, prefixOwner: map[string]string{},
 	}
 	var errs []error
 	names := map[string]bool{}
@@ -302,6 +303,11 @@ func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
 		}
 		if t.Policy != "" && !policies[t.Policy] {
 			errs = append(errs, fmt.Errorf("intent %s names policy %s, which no module declares", t.Type, t.Policy))
+		}
+	}
+	for _, path := range slices.Sorted(maps.Keys(c.files)) {
+		if policy := c.files[path].Policy; !policies[policy] {
+			errs = append(errs, fmt.Errorf("file %s names policy %s, which no module declares", path, policy))
 		}
 	}
 	writers := map[string]bool{}

@@ -38,6 +38,7 @@ type attempt struct {
 	personalTexts     []string               // texts of the payload's personal values
 	personalTextsRead bool                   // personalTexts is filled in
 	openedTexts       []string               // texts of personal values that the planner was given, see open
+	fileReader        *fileReader            // of a file, whose caller gets what is opened; nil for intents
 	recordingRefusal  bool                   // the row is a refusal, which is stored without personal values
 	rules             []event.RuleEvaluation // of the last planning, as far as it came
 }

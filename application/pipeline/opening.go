@@ -42,13 +42,16 @@ func (a *attempt) open(ctx context.Context, document json.RawMessage) (json.RawM
 	if a.service.Opener == nil {
 		return nil, keysMissingFault()
 	}
-	reader := &plannerReader{opens: a.intentType.Opens}
+	reader := &plannerReader{opens: a.intentType.Opens, file: a.fileReader}
 	documents := []module.SealedDocument{{At: shredding.Location{Partition: a.entity.Partition}, Document: document}}
 	if err := a.service.Opener.Open(ctx, documents, reader); err != nil {
 		return nil, err
 	}
 	if reader.undeclared != "" {
 		return nil, classUndeclaredFault(a.intentType.Type, "of class "+string(reader.undeclared))
+	}
+	if reader.withheld != "" {
+		return nil, fault.New(fault.Forbidden, "file.forbidden", "the file has personal data of class %s, which you do not read; ask a person whose role reads it", reader.withheld)
 	}
 	var texts []string
 	for _, s := range sealed {
@@ -74,24 +77,36 @@ func classUndeclaredFault(intentType, class string) error {
 	return fault.New(fault.Internal, "pii.class_undeclared", "the planner of %s opens a personal value %s, which the intent type does not declare in Opens; report this defect", intentType, class)
 }
 
-// plannerReader reads the classes that an intent type declares. Its planner gives the values to
-// no caller, so nothing is recorded.
+// plannerReader reads the classes that an intent type or file declares. A planner gives the values
+// to no caller, so nothing is recorded. A file does: its reader has to read the classes too, and
+// is told of what was opened.
 type plannerReader struct {
 	opens      []shredding.Class
+	file       *fileReader     // nil for a planner
 	undeclared shredding.Class // a class that was asked for and is not in opens
+	withheld   shredding.Class // a class that the caller of a file does not read
 }
 
 // Reads implements module.Rights.
-func (r *plannerReader) Reads(_ string, class shredding.Class) bool {
-	if slices.Contains(r.opens, class) {
-		return true
+func (r *plannerReader) Reads(recordType string, class shredding.Class) bool {
+	if !slices.Contains(r.opens, class) {
+		r.undeclared = class
+		return false
 	}
-	r.undeclared = class
-	return false
+	if r.file != nil && !r.file.caller.Reads(recordType, class) {
+		r.withheld = class
+		return false
+	}
+	return true
 }
 
 // Disclose implements module.Reader.
-func (*plannerReader) Disclose(context.Context, []module.Opened) error { return nil }
+func (r *plannerReader) Disclose(_ context.Context, opened []module.Opened) error {
+	if r.file != nil {
+		r.file.add(opened)
+	}
+	return nil
+}
 
 // noteOpened adds to openedTexts those texts that the caller did not send in clear: repeating
 // the caller's own words reveals nothing. It leaves out short figures, such as the number of a

@@ -29,6 +29,7 @@ type Preparer interface {
 type Catalog interface {
 	Folds
 	Intent(name string) (module.IntentType, bool)
+	Files() map[string]module.File // by path
 }
 
 // Log reads events for planners. It is the event log; Logger is that of the program.
@@ -112,6 +113,8 @@ type Service struct {
 	maySubmit   map[string]bool // see checkMaySubmit
 
 	runningKeys sync.Map // by runningKey, the requests that run on this node
+
+	files chan struct{} // has an entry for each file that is being built
 }
 
 // New makes a Service.
@@ -126,7 +129,7 @@ func New(c Config) (*Service, error) {
 	states.snapshots, states.reports = newSnapshotStore(c), c.Reports
 	return &Service{
 		Config: c, states: states,
-		schemas: map[string]ports.Schema{}, maySubmit: map[string]bool{},
+		schemas: map[string]ports.Schema{}, maySubmit: map[string]bool{}, files: make(chan struct{}, maxFilesAtOnce),
 	}, nil
 }
 

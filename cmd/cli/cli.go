@@ -151,6 +151,7 @@ func newRoot(modules []plugin.Module) *cobra.Command {
 		}
 	}
 	addReadModelCommands(root, modules)
+	addFileCommands(root, modules)
 	setArgumentExitCode(root)
 	return root
 }

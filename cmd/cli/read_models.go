@@ -31,15 +31,21 @@ func addReadModelCommands(root *cobra.Command, modules []plugin.Module) {
 	models := module.DeclaredReadModels(declared...)
 	for _, path := range slices.Sorted(maps.Keys(models)) {
 		name, _, _ := strings.Cut(path, "/")
-		group := subcommand(root, name)
-		if group == nil {
-			group = &cobra.Command{Use: name, Short: "Read what module " + name + " shows"}
-			root.AddCommand(group)
-		}
+		group := moduleGroup(root, name)
 		if cmd := readModelCommand(path, models[path]); subcommand(group, cmd.Name()) == nil {
 			group.AddCommand(cmd)
 		}
 	}
+}
+
+// moduleGroup finds or adds the command that holds those of a module.
+func moduleGroup(root *cobra.Command, name string) *cobra.Command {
+	group := subcommand(root, name)
+	if group == nil {
+		group = &cobra.Command{Use: name, Short: "Read what module " + name + " shows"}
+		root.AddCommand(group)
+	}
+	return group
 }
 
 func subcommand(parent *cobra.Command, name string) *cobra.Command {

@@ -53,6 +53,7 @@ grants := {
 	"snapshots.read": business | {"module", "auditor"},
 	"snapshots.write": {"module"},
 	"readmodels.read": business | services | {"auditor"},
+	"files.read": business,
 	"event_types.register": {"admin"},
 	"event_types.check": {"admin", "module"},
 	"event_types.deprecate": {"admin"},

@@ -113,10 +113,11 @@ func variant(name string, without []string, with map[string]json.RawMessage, req
 	return json.Marshal(root)
 }
 
-// declarations are the event types and intents of one concept.
+// declarations are the event types, intents and files of one concept.
 type declarations struct {
 	events  []declaredEvent
 	intents []declaredIntent
+	files   []module.File
 }
 
 // declaredEvent is an event type with the name of its schema file. kind is that of a file that
@@ -168,6 +169,9 @@ func (d declarations) register(r *module.Registrar) error {
 			t.Policy = policyPackage
 		}
 		r.Intent(t)
+	}
+	for _, f := range d.files {
+		r.File(f)
 	}
 	return nil
 }

@@ -22,7 +22,7 @@ const paymentPolicy = "backbone.rules.ap_payments"
 func paymentDeclarations() declarations {
 	run := eventtype.RequiredRef{EntityType: contract.EntityPaymentRun, Role: contract.RolePaymentRun, Cardinality: eventtype.One}
 	payment := eventtype.RequiredRef{EntityType: contract.EntityPayment, Role: contract.RolePayment, Cardinality: eventtype.One}
-	d := declarations{}
+	d := declarations{files: []module.File{paymentFile()}}
 	for _, e := range []struct {
 		name, description, redactable string
 		refs                          []eventtype.RequiredRef

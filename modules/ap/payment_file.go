@@ -9,6 +9,7 @@ import (
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
@@ -26,36 +27,13 @@ func planExportRun(ctx context.Context, in module.Input, s module.State, p contr
 	if err := run.RequireState(domain.RunApproved, domain.RunExported); err != nil {
 		return module.Plan{}, err
 	}
-	settings, err := loadSettings(ctx, s)
-	if err != nil {
-		return module.Plan{}, err
-	}
-	account, known := settings.BankAccounts[run.BankAccount]
-	if !known {
-		return module.Plan{}, bankAccountNotFoundFault()
-	}
-	creditors, err := openCreditors(ctx, s, run)
-	if err != nil {
-		return module.Plan{}, err
-	}
-	message, err := PaymentMessage(run, account, in.LegalEntity.Name, creditors)
-	if err != nil {
-		return module.Plan{}, err
-	}
-	file, err := pain.Write(message)
-	if err != nil {
-		return module.Plan{}, err
-	}
 	f := paymentFacts{facts: factsOf(in)}
-	for i := range run.Payments {
-		for _, a := range run.Payments[i].Applications {
-			d, err := loadDocument(ctx, s, kindOf(a.DocumentRef), a.ID())
-			if err != nil {
-				return module.Plan{}, err
-			}
-			f.Submitters = append(append(f.Submitters, d.Submitters...), d.Approvers...)
-		}
-		f.Submitters = domain.DistinctSteps(f.Submitters)
+	if f.Submitters, err = documentSteps(ctx, s, run); err != nil {
+		return module.Plan{}, err
+	}
+	message, file, err := bankFile(ctx, in, s, run)
+	if err != nil {
+		return module.Plan{}, err
 	}
 	hash := sha256.Sum256(file)
 	exported := runDraft(in, p.RunID, contract.EventRunExported, contract.PaymentRunExported{
@@ -63,6 +41,82 @@ func planExportRun(ctx context.Context, in module.Input, s module.State, p contr
 	})
 	exported.CausedBy = run.EventID
 	return module.Plan{Events: []event.Draft{exported}, Facts: &f, CorrelationID: run.CorrelationID}, nil
+}
+
+// paymentFile declares the download of the bank file of an exported run.
+func paymentFile() module.File {
+	return module.File{
+		Type: "ap.payment_file", Name: "payment-runs/{run_id}/file", MediaType: "application/xml", Policy: paymentPolicy,
+		Description: "The bank file of an exported payment run, pain.001.001.09. Its SHA-256 is that of ap.payment_run.exported.",
+		Params:      []module.Param{{Name: "run_id", Type: module.ParamString, InPath: true, Description: "id of the run"}},
+		Opens:       []shredding.Class{shredding.Bank}, Build: module.FileOf(buildPaymentFile),
+		Command: "payment-file", Example: "01KWXYZ8M3V2N5Q7R9T1B4C6D8 -o run.xml",
+	}
+}
+
+// buildPaymentFile makes the bank file of a run again. What has changed since the export, such as
+// the account to pay from, shows in the hash: ap.payment_run.file_changed.
+func buildPaymentFile(ctx context.Context, in module.Input, s module.State, p contract.PaymentRunDecision) (module.BuiltFile, error) {
+	run, err := loadRun(ctx, s, p.RunID)
+	if err != nil {
+		return module.BuiltFile{}, err
+	}
+	if err := run.RequireState(domain.RunExported); err != nil {
+		return module.BuiltFile{}, err
+	}
+	f := paymentFacts{facts: factsOf(in)}
+	if f.Submitters, err = documentSteps(ctx, s, run); err != nil {
+		return module.BuiltFile{}, err
+	}
+	_, file, err := bankFile(ctx, in, s, run)
+	if err != nil {
+		return module.BuiltFile{}, err
+	}
+	hash := sha256.Sum256(file)
+	if got := hex.EncodeToString(hash[:]); got != run.Exported.SHA256 {
+		return module.BuiltFile{}, fault.New(fault.FailedPrecondition, "ap.payment_run.file_changed",
+			"the file cannot be made as it was exported, since an account or a name in it has changed; export the run again, and send the new file only if the bank has not taken the old one").
+			WithNumbers(run.Exported.SHA256, got)
+	}
+	return module.BuiltFile{Name: "payment-run-" + run.RunID + ".xml", Content: file, Facts: &f}, nil
+}
+
+// documentSteps tells who submitted and approved the documents of a run.
+func documentSteps(ctx context.Context, s module.State, run *domain.PaymentRun) (steps []domain.Step, err error) {
+	for i := range run.Payments {
+		for _, a := range run.Payments[i].Applications {
+			d, err := loadDocument(ctx, s, kindOf(a.DocumentRef), a.ID())
+			if err != nil {
+				return nil, err
+			}
+			steps = append(append(steps, d.Submitters...), d.Approvers...)
+		}
+		steps = domain.DistinctSteps(steps)
+	}
+	return steps, nil
+}
+
+// bankFile makes the bank file of a run from the present accounts. Faults: ap.bank_account.not_found
+// and those of openCreditors.
+func bankFile(ctx context.Context, in module.Input, s module.State, run *domain.PaymentRun) (*pain.Message, []byte, error) {
+	settings, err := loadSettings(ctx, s)
+	if err != nil {
+		return nil, nil, err
+	}
+	account, known := settings.BankAccounts[run.BankAccount]
+	if !known {
+		return nil, nil, bankAccountNotFoundFault()
+	}
+	creditors, err := openCreditors(ctx, s, run)
+	if err != nil {
+		return nil, nil, err
+	}
+	message, err := PaymentMessage(run, account, in.LegalEntity.Name, creditors)
+	if err != nil {
+		return nil, nil, err
+	}
+	file, err := pain.Write(message)
+	return message, file, err
 }
 
 // openCreditors opens the accounts of a run's vendors, by payment. Faults: ap.vendor.blocked,

@@ -12,6 +12,7 @@ import (
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -63,13 +64,21 @@ func (s *memoryVault) Seal(_ context.Context, r module.SealRequest) ([]byte, []e
 }
 
 // Open implements module.Opener.
-func (s *memoryVault) Open(_ context.Context, documents []module.SealedDocument, _ module.Reader) error {
+func (s *memoryVault) Open(ctx context.Context, documents []module.SealedDocument, r module.Reader) error {
+	var opened []module.Opened
 	for i, d := range documents {
 		out, err := shredding.OpenDocument(nil, d.Document, func(v shredding.Sealed) (shredding.Answer, error) {
 			at := d.At
 			at.Pointer = v.Pointer
 			if v.Origin != nil {
 				at = *v.Origin
+			}
+			class := classAt(at)
+			if !r.Reads(at.Type, class) {
+				return shredding.Withheld(), nil
+			}
+			if !s.isErased(v.Subject) {
+				opened = append(opened, module.Opened{Partition: at.Partition, Subject: v.Subject, Class: class, Values: 1})
 			}
 			return s.answer(v, at)
 		})
@@ -78,7 +87,20 @@ func (s *memoryVault) Open(_ context.Context, documents []module.SealedDocument,
 		}
 		documents[i].Document = out
 	}
-	return nil
+	return r.Disclose(ctx, opened)
+}
+
+// classAt is the class that the type of an event declares for a value.
+func classAt(at shredding.Location) shredding.Class {
+	for i := range catalog.EventTypes {
+		t := &catalog.EventTypes[i]
+		if t.Type == at.Type && t.SchemaVersion == at.SchemaVersion {
+			manifest, _ := eventtype.Manifest(t.PIIFields)
+			class, _ := manifest.ClassAt(at.Pointer, "/data")
+			return class
+		}
+	}
+	return ""
 }
 
 // Forget implements module.Sealer.

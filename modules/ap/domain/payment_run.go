@@ -31,7 +31,8 @@ type PaymentRun struct {
 	PayDate       event.Date
 	Payments      []contract.ProposedPayment // those that were not excluded, in the order of the proposal
 	Proposers     []Step
-	ApprovedAt    time.Time // when the approval was recorded
+	ApprovedAt    time.Time                   // when the approval was recorded
+	Exported      contract.PaymentRunExported // the newest export
 	Excluded      map[string]bool
 }
 
@@ -75,6 +76,9 @@ func (r *PaymentRun) Apply(e event.Recorded, data []byte) error {
 		r.State = RunRejected
 	case contract.EventRunExported:
 		r.State = RunExported
+		if err := json.Unmarshal(data, &r.Exported); err != nil {
+			return fmt.Errorf("exported payment run: %w", err)
+		}
 	}
 	return nil
 }

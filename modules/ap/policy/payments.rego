@@ -14,6 +14,7 @@ permitted := {
 	"ap.approve_payment_run": approving_roles,
 	"ap.reject_payment_run": approving_roles,
 	"ap.export_payment_run": ["treasurer"],
+	"ap.payment_file": ["treasurer"],
 	"ap.execute_payment": ["treasurer", "module"],
 	"ap.fail_payment": ["treasurer", "module"],
 	"ap.void_payment": ["treasurer"],
@@ -66,7 +67,7 @@ approving if input.intent.type == "ap.approve_payment_run"
 
 default paying := false
 
-paying if input.intent.type in {"ap.execute_payment", "ap.export_payment_run"}
+paying if input.intent.type in {"ap.execute_payment", "ap.export_payment_run", "ap.payment_file"}
 
 default voiding := false
 
