@@ -63,7 +63,7 @@ var layers = []layer{
 	{"modules/*/adapters/plugin", []string{"ports", "adapters/plugin", "configs/demo", "modules/{1}/", "sql/{1}/"}, []string{""}},
 	// Commands of modules call the server like any other client.
 	{"modules/*/adapters/cli", []string{"domain/", "ports", "adapters/client/", "adapters/plugin", "modules/{1}/", "modules/*/contract/", "test/samples"}, []string{""}},
-	{"modules/*/adapters/*/", []string{"domain/", "ports", "adapters/plugin", "modules/{1}/", "adapters/{2}/", "adapters/client/", "sql/{1}/"}, []string{""}},
+	{"modules/*/adapters/*/", []string{"domain/", "ports", "adapters/plugin", "adapters/xmltree", "modules/{1}/", "adapters/{2}/", "adapters/client/", "sql/{1}/"}, []string{""}},
 	{"modules/*/", []string{"domain/", "ports", "application/module", "modules/{1}/", "modules/*/contract/"}, nil},
 	{"sql/", []string{"sql/"}, nil},
 	{"configs/", []string{"domain/", "configs/"}, []string{""}},

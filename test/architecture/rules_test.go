@@ -72,6 +72,8 @@ func TestImportViolations(t *testing.T) {
 		{"modules/ap/adapters/postgres", module + "adapters/memory", false},
 		{"modules/ap/adapters/postgres", module + "adapters/plugin", true},
 		{"modules/ap/adapters/cli", module + "modules/ap/adapters/einvoice", true},
+		{"modules/ap/adapters/einvoice", module + "adapters/xmltree", true},
+		{"modules/ap", module + "adapters/xmltree", false},
 		{"cmd/wire", module + "modules/ap", false},
 		{"cmd/wire", module + "adapters/plugin", true},
 		{"modules", module + "modules/ap/adapters/plugin", true},

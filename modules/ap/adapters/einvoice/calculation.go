@@ -22,8 +22,8 @@ func isAmount(e *Element) bool {
 	if e.Space != NamespaceBasic || !strings.HasSuffix(e.Name, "Amount") || e.Name == "PriceAmount" {
 		return false
 	}
-	charge := e.parent
-	return charge == nil || charge.tag != tagCharge || charge.parent == nil || charge.parent.tag != "cac:Price"
+	charge := e.Parent
+	return charge == nil || charge.Tag != tagCharge || charge.Parent == nil || charge.Parent.Tag != "cac:Price"
 }
 
 var calculationRules = []Rule{
@@ -74,8 +74,8 @@ func hasTwoDecimals(e *Element) bool {
 func taxTotalsIn(tag string) scope {
 	return func(root *Element) []*Element {
 		var out []*Element
-		for _, t := range taxTotals(root, root.text(tag)) {
-			out = append(out, t.all(tagTaxAmount)...)
+		for _, t := range taxTotals(root, root.Value(tag)) {
+			out = append(out, t.All(tagTaxAmount)...)
 		}
 		return out
 	}
@@ -83,7 +83,7 @@ func taxTotalsIn(tag string) scope {
 
 func checkDecimals(r Rule, root *Element) []fault.Violation {
 	var out []fault.Violation
-	root.walk(func(e *Element) {
+	root.Walk(func(e *Element) {
 		if len(out) > MaxFindings || !isAmount(e) || decimals(e.Text) <= amountDecimals {
 			return
 		}
@@ -119,38 +119,38 @@ func numbers(elements ...*Element) (out []money.Number, ok bool) {
 }
 
 func checkLineSum(r Rule, root *Element) []fault.Violation {
-	total := root.find(tagTotals, tagLineNet)
-	if total.value() == "" {
+	total := root.Find(tagTotals, tagLineNet)
+	if total.Value() == "" {
 		return nil
 	}
-	parts, ok := numbers(root.all(lineTag(root), tagLineNet)...)
+	parts, ok := numbers(root.All(lineTag(root), tagLineNet)...)
 	got, valid := number(total)
 	if !ok || !valid {
 		return nil
 	}
-	return r.compare(root.text(tagCurrency), total.parent, tagLineNet, money.Sum(parts...), got)
+	return r.compare(root.Value(tagCurrency), total.Parent, tagLineNet, money.Sum(parts...), got)
 }
 
 // chargeSum makes the check that a total is the sum of the document's charges, or of its
 // allowances.
 func chargeSum(charges bool, tag string) check {
 	return func(r Rule, root *Element) []fault.Violation {
-		totals := root.find(tagTotals)
+		totals := root.Find(tagTotals)
 		if totals == nil {
 			return nil
 		}
 		var elements []*Element
-		for _, e := range root.all(tagCharge) {
+		for _, e := range root.All(tagCharge) {
 			if charges && isCharge(e) || !charges && isAllowance(e) {
-				elements = append(elements, e.find("cbc:Amount"))
+				elements = append(elements, e.Find("cbc:Amount"))
 			}
 		}
 		parts, ok := numbers(elements...)
-		got, valid := number(totals.find(tag))
+		got, valid := number(totals.Find(tag))
 		if !ok || !valid {
 			return nil
 		}
-		return r.compare(root.text(tagCurrency), totals, tag, money.Sum(parts...), got)
+		return r.compare(root.Value(tagCurrency), totals, tag, money.Sum(parts...), got)
 	}
 }
 
@@ -158,24 +158,24 @@ func chargeSum(charges bool, tag string) check {
 // is checked.
 func balance(total, base, less, plus string) check {
 	return func(r Rule, root *Element) []fault.Violation {
-		t := root.find(tagTotals)
-		n, ok := numbers(t.find(total), t.find(base), t.find(less), t.find(plus))
-		if !ok || t.text(total) == "" || t.text(base) == "" {
+		t := root.Find(tagTotals)
+		n, ok := numbers(t.Find(total), t.Find(base), t.Find(less), t.Find(plus))
+		if !ok || t.Value(total) == "" || t.Value(base) == "" {
 			return nil
 		}
-		return r.compare(root.text(tagCurrency), t, total, n[1].Sub(n[2]).Add(n[3]), n[0])
+		return r.compare(root.Value(tagCurrency), t, total, n[1].Sub(n[2]).Add(n[3]), n[0])
 	}
 }
 
 func checkTaxSum(r Rule, root *Element) []fault.Violation {
 	var out []fault.Violation
-	currency := root.text(tagCurrency)
-	for _, t := range root.all(tagTaxTotal) {
-		if t.find(tagSubtotal) == nil {
+	currency := root.Value(tagCurrency)
+	for _, t := range root.All(tagTaxTotal) {
+		if t.Find(tagSubtotal) == nil {
 			continue
 		}
-		parts, ok := numbers(t.all(tagSubtotal, tagTaxAmount)...)
-		got, valid := number(t.find(tagTaxAmount))
+		parts, ok := numbers(t.All(tagSubtotal, tagTaxAmount)...)
+		got, valid := number(t.Find(tagTaxAmount))
 		if ok && valid {
 			out = append(out, r.compare(currency, t, tagTaxAmount, money.Sum(parts...), got)...)
 		}
@@ -186,8 +186,8 @@ func checkTaxSum(r Rule, root *Element) []fault.Violation {
 // taxTotals returns the VAT totals in the given currency.
 func taxTotals(root *Element, currency string) []*Element {
 	var out []*Element
-	for _, t := range root.all(tagTaxTotal) {
-		if a := t.find(tagTaxAmount); a != nil && a.Attribute("currencyID") == currency {
+	for _, t := range root.All(tagTaxTotal) {
+		if a := t.Find(tagTaxAmount); a != nil && a.Attribute("currencyID") == currency {
 			out = append(out, t)
 		}
 	}
@@ -195,7 +195,7 @@ func taxTotals(root *Element, currency string) []*Element {
 }
 
 func checkGrossTotal(r Rule, root *Element) []fault.Violation {
-	currency := root.text(tagCurrency)
+	currency := root.Value(tagCurrency)
 	if currency == "" {
 		return nil
 	}
@@ -205,11 +205,11 @@ func checkGrossTotal(r Rule, root *Element) []fault.Violation {
 		v[0].BT = "BT-110"
 		return v
 	case 1:
-		t := root.find(tagTotals)
-		if t.text(tagInclusive) == "" || t.text(tagExclusive) == "" {
+		t := root.Find(tagTotals)
+		if t.Value(tagInclusive) == "" || t.Value(tagExclusive) == "" {
 			return nil
 		}
-		n, ok := numbers(t.find(tagInclusive), t.find(tagExclusive), found[0].find(tagTaxAmount))
+		n, ok := numbers(t.Find(tagInclusive), t.Find(tagExclusive), found[0].Find(tagTaxAmount))
 		if !ok {
 			return nil
 		}
@@ -230,9 +230,9 @@ func checkGrossTotal(r Rule, root *Element) []fault.Violation {
 // rule it tolerates rounding: a difference below 1.00 is a warning.
 func checkCategoryTax(r Rule, root *Element) []fault.Violation {
 	var out []fault.Violation
-	currency := root.text(tagCurrency)
-	for _, s := range root.all(tagTaxTotal, tagSubtotal) {
-		n, ok := numbers(s.find("cbc:TaxableAmount"), s.find("cac:TaxCategory", "cbc:Percent"), s.find(tagTaxAmount))
+	currency := root.Value(tagCurrency)
+	for _, s := range root.All(tagTaxTotal, tagSubtotal) {
+		n, ok := numbers(s.Find("cbc:TaxableAmount"), s.Find("cac:TaxCategory", "cbc:Percent"), s.Find(tagTaxAmount))
 		if !ok {
 			continue
 		}
@@ -268,21 +268,21 @@ var businessTerms = map[string]string{
 
 // termOf returns the business term of an amount, "" for one outside the standard.
 func termOf(e *Element) string {
-	group := e.parent
+	group := e.Parent
 	if group == nil {
 		return ""
 	}
-	if group.tag != tagCharge {
-		return businessTerms[group.tag+"/"+e.tag]
+	if group.Tag != tagCharge {
+		return businessTerms[group.Tag+"/"+e.Tag]
 	}
-	charge, _ := parseIndicator(group.text("cbc:ChargeIndicator"))
+	charge, _ := parseIndicator(group.Value("cbc:ChargeIndicator"))
 	var names [4]string // allowance, its base, charge, its base
 	switch {
-	case group.parent == nil:
+	case group.Parent == nil:
 		return ""
-	case group.parent.tag == "cac:Price":
+	case group.Parent.Tag == "cac:Price":
 		names = [4]string{"BT-147", "BT-148", "BT-147", "BT-148"}
-	case group.parent.parent == nil:
+	case group.Parent.Parent == nil:
 		names = [4]string{"BT-92", "BT-93", "BT-99", "BT-100"}
 	default:
 		names = [4]string{"BT-136", "BT-137", "BT-141", "BT-142"}
@@ -291,7 +291,7 @@ func termOf(e *Element) string {
 	if charge {
 		index = 2
 	}
-	if e.tag == "cbc:BaseAmount" {
+	if e.Tag == "cbc:BaseAmount" {
 		index++
 	}
 	return names[index]

@@ -53,7 +53,7 @@ var (
 func categoryRules() []Rule {
 	var out []Rule
 	for _, c := range categories {
-		is := func(e *Element) bool { return e.text("cbc:ID") == c.code }
+		is := func(e *Element) bool { return e.Value("cbc:ID") == c.code }
 		lines, allowances, charges := lineCategories.where(is), allowanceCategories.where(is), chargeCategories.where(is)
 		breakdown := breakdowns.where(is)
 		add := func(number, bt, statement string, check check) {
@@ -77,7 +77,7 @@ func categoryRules() []Rule {
 			add("10", "BT-120", "A VAT breakdown "+subject+" states the reason or its code.", each(breakdown, either("cbc:TaxExemptionReason", "cbc:TaxExemptionReasonCode")))
 		} else {
 			add("10", "BT-120", "A VAT breakdown "+subject+" has no reason of exemption.", each(breakdown, func(e *Element) bool {
-				return !e.has("cbc:TaxExemptionReason") && !e.has("cbc:TaxExemptionReasonCode")
+				return !has(e, "cbc:TaxExemptionReason") && !has(e, "cbc:TaxExemptionReasonCode")
 			}))
 		}
 		switch c.code {
@@ -85,7 +85,7 @@ func categoryRules() []Rule {
 			add("11", "BT-72", "An intra-community supply has a date of delivery or an invoicing period.", each(document, hasDelivery))
 			add("12", "BT-80", "An intra-community supply names the country of delivery.", each(document, hasDeliveryCountry))
 		case "O":
-			other := func(e *Element) bool { return e.has("cbc:ID") && !is(e) }
+			other := func(e *Element) bool { return has(e, "cbc:ID") && !is(e) }
 			add("11", "BG-23", "A document that is not subject to VAT has no other VAT breakdown.", exclusive(breakdown, breakdowns.where(other)))
 			add("12", "BT-151", "A document that is not subject to VAT has no line of another VAT category.", exclusive(breakdown, lineCategories.where(other)))
 			add("13", "BT-95", "A document that is not subject to VAT has no allowance of another VAT category.", exclusive(breakdown, allowanceCategories.where(other)))
@@ -116,13 +116,13 @@ func (c category) rate() string {
 }
 
 func (c category) hasRate(e *Element) bool {
-	percent := e.find("cbc:Percent")
+	percent := e.Find("cbc:Percent")
 	if c.code == "O" {
-		return percent.value() == ""
+		return percent.Value() == ""
 	}
 	n, ok := number(percent)
 	switch {
-	case !ok || percent.value() == "":
+	case !ok || percent.Value() == "":
 		return false
 	case c.zeroAllowed:
 		return n.Sign() >= 0
@@ -139,9 +139,9 @@ func (c category) checkBreakdown(r Rule, root *Element) []fault.Violation {
 	used, broken := 0, 0
 	for _, e := range everyCategory(root) {
 		switch {
-		case e.text("cbc:ID") != c.code:
+		case e.Value("cbc:ID") != c.code:
 		case c.code != "S" && !isVAT(e): // the published rule for S counts other taxes too
-		case e.parent.tag == tagSubtotal && e.parent.parent.tag == tagTaxTotal:
+		case e.Parent.Tag == tagSubtotal && e.Parent.Parent.Tag == tagTaxTotal:
 			broken++
 		default:
 			used++
@@ -153,7 +153,7 @@ func (c category) checkBreakdown(r Rule, root *Element) []fault.Violation {
 	if broken == 0 {
 		return r.missing(root, tagTaxTotal, tagSubtotal)
 	}
-	return []fault.Violation{r.violation(root.find(tagTaxTotal))}
+	return []fault.Violation{r.violation(root.Find(tagTaxTotal))}
 }
 
 func (g registration) String() string {
@@ -177,7 +177,7 @@ func (g registration) check(s scope) check {
 		if len(s(root)) == 0 || g.holds(root) {
 			return nil
 		}
-		at := root.find(tagSeller, tagParty)
+		at := root.Find(tagSeller, tagParty)
 		if at == nil {
 			at = root
 		}
@@ -186,20 +186,20 @@ func (g registration) check(s scope) check {
 }
 
 func (g registration) holds(root *Element) bool {
-	seller, buyer := root.find(tagSeller, tagParty), root.find(tagBuyer, tagParty)
-	represented := hasVATID(root.find(tagRepresentative))
+	seller, buyer := root.Find(tagSeller, tagParty), root.Find(tagBuyer, tagParty)
+	represented := hasVATID(root.Find(tagRepresentative))
 	switch g {
 	case sellerVAT:
 		return represented || hasVATID(seller)
 	case sellerTaxBuyerID:
-		return (represented || seller.has("cac:PartyTaxScheme", "cbc:CompanyID")) &&
-			(hasVATID(buyer) || buyer.has("cac:PartyLegalEntity", "cbc:CompanyID"))
+		return (represented || has(seller, "cac:PartyTaxScheme", "cbc:CompanyID")) &&
+			(hasVATID(buyer) || has(buyer, "cac:PartyLegalEntity", "cbc:CompanyID"))
 	case bothVAT:
 		return (represented || hasVATID(seller)) && hasVATID(buyer)
 	case neitherVAT:
 		return !represented && !hasVATID(seller) && !hasVATID(buyer)
 	default:
-		return represented || seller.has("cac:PartyTaxScheme", "cbc:CompanyID")
+		return represented || has(seller, "cac:PartyTaxScheme", "cbc:CompanyID")
 	}
 }
 
@@ -208,7 +208,7 @@ func (g registration) holds(root *Element) bool {
 // tolerates rounding in taxed categories: a difference below 1.00 is a warning. Those for CII
 // tolerate none.
 func (c category) checkTaxable(r Rule, root *Element) []fault.Violation {
-	found := breakdowns.where(func(e *Element) bool { return e.text("cbc:ID") == c.code })(root)
+	found := breakdowns.where(func(e *Element) bool { return e.Value("cbc:ID") == c.code })(root)
 	if len(found) == 0 {
 		return nil
 	}
@@ -217,13 +217,13 @@ func (c category) checkTaxable(r Rule, root *Element) []fault.Violation {
 		return nil
 	}
 	var out []fault.Violation
-	currency := root.text(tagCurrency)
+	currency := root.Value(tagCurrency)
 	for _, e := range found {
 		if len(out) > MaxFindings {
 			break
 		}
 		key, rated := c.rateKey(e)
-		got, valid := number(e.parent.find("cbc:TaxableAmount"))
+		got, valid := number(e.Parent.Find("cbc:TaxableAmount"))
 		if !valid || c.taxed && !rated {
 			continue
 		}
@@ -231,8 +231,8 @@ func (c category) checkTaxable(r Rule, root *Element) []fault.Violation {
 		if got.Equal(expected) && (used || !c.taxed) {
 			continue
 		}
-		v := r.differing(currency, e.parent, "cbc:TaxableAmount", expected, got)
-		if c.taxed && used && root.origin == nil && got.Sub(expected).Abs().Cmp(one) < 0 {
+		v := r.differing(currency, e.Parent, "cbc:TaxableAmount", expected, got)
+		if c.taxed && used && root.Origin == nil && got.Sub(expected).Abs().Cmp(one) < 0 {
 			v.Severity = SeverityWarning
 		}
 		out = append(out, v)
@@ -246,9 +246,9 @@ func (c category) rateKey(e *Element) (key string, ok bool) {
 	if !c.taxed {
 		return "", true
 	}
-	percent := e.find("cbc:Percent")
+	percent := e.Find("cbc:Percent")
 	n, ok := number(percent)
-	return n.Fixed(0), ok && percent.value() != ""
+	return n.Fixed(0), ok && percent.Value() != ""
 }
 
 // sums adds up lines, charges and allowances of the category, by rate. ok is false if an
@@ -265,17 +265,17 @@ func (c category) sums(root *Element) (sums map[string]money.Number, ok bool) {
 			sums[key] = sums[key].Add(n)
 		}
 	}
-	for _, line := range root.all(lineTag(root)) {
-		for _, e := range line.all("cac:Item", "cac:ClassifiedTaxCategory") {
-			if e.text("cbc:ID") == c.code {
-				add(line.find(tagLineNet), e, false)
+	for _, line := range root.All(lineTag(root)) {
+		for _, e := range line.All("cac:Item", "cac:ClassifiedTaxCategory") {
+			if e.Value("cbc:ID") == c.code {
+				add(line.Find(tagLineNet), e, false)
 				break
 			}
 		}
 	}
-	for _, charge := range root.all(tagCharge) {
-		if e := charge.find("cac:TaxCategory"); e.text("cbc:ID") == c.code && (isCharge(charge) || isAllowance(charge)) {
-			add(charge.find("cbc:Amount"), e, isAllowance(charge))
+	for _, charge := range root.All(tagCharge) {
+		if e := charge.Find("cac:TaxCategory"); e.Value("cbc:ID") == c.code && (isCharge(charge) || isAllowance(charge)) {
+			add(charge.Find("cbc:Amount"), e, isAllowance(charge))
 		}
 	}
 	return sums, ok
@@ -285,15 +285,15 @@ func (c category) sums(root *Element) (sums map[string]money.Number, ok bool) {
 // BR-CO-17 reports, is none here.
 func (c category) checkTaxAmount(r Rule, root *Element) []fault.Violation {
 	var out []fault.Violation
-	currency := root.text(tagCurrency)
+	currency := root.Value(tagCurrency)
 	for _, e := range breakdowns(root) {
-		s := e.parent
-		n, ok := numbers(s.find("cbc:TaxableAmount"), e.find("cbc:Percent"), s.find(tagTaxAmount))
-		if e.text("cbc:ID") != c.code || !ok || len(out) > MaxFindings {
+		s := e.Parent
+		n, ok := numbers(s.Find("cbc:TaxableAmount"), e.Find("cbc:Percent"), s.Find(tagTaxAmount))
+		if e.Value("cbc:ID") != c.code || !ok || len(out) > MaxFindings {
 			continue
 		}
 		expected := n[0].Mul(n[1]).Mul(percent).Round(amountDecimals)
-		if n[2].Sub(expected).Abs().Cmp(one) >= 0 || !e.has("cbc:Percent") {
+		if n[2].Sub(expected).Abs().Cmp(one) >= 0 || !has(e, "cbc:Percent") {
 			out = append(out, r.differing(currency, s, tagTaxAmount, expected, n[2]))
 		}
 	}
@@ -302,13 +302,13 @@ func (c category) checkTaxAmount(r Rule, root *Element) []fault.Violation {
 
 func (c category) checkNoTax(r Rule, root *Element) []fault.Violation {
 	var out []fault.Violation
-	currency := root.text(tagCurrency)
+	currency := root.Value(tagCurrency)
 	for _, e := range breakdowns(root) {
-		if e.text("cbc:ID") != c.code || len(out) > MaxFindings {
+		if e.Value("cbc:ID") != c.code || len(out) > MaxFindings {
 			continue
 		}
-		if n, ok := number(e.parent.find(tagTaxAmount)); ok && !n.IsZero() {
-			out = append(out, r.differing(currency, e.parent, tagTaxAmount, money.Number{}, n))
+		if n, ok := number(e.Parent.Find(tagTaxAmount)); ok && !n.IsZero() {
+			out = append(out, r.differing(currency, e.Parent, tagTaxAmount, money.Number{}, n))
 		}
 	}
 	return out
@@ -317,7 +317,7 @@ func (c category) checkNoTax(r Rule, root *Element) []fault.Violation {
 // hasCategoryK reports whether a document has a breakdown for an intra-community supply.
 func hasCategoryK(root *Element) bool {
 	for _, e := range breakdowns(root) {
-		if e.text("cbc:ID") == "K" {
+		if e.Value("cbc:ID") == "K" {
 			return true
 		}
 	}
@@ -325,10 +325,10 @@ func hasCategoryK(root *Element) bool {
 }
 
 func hasDelivery(root *Element) bool {
-	if !hasCategoryK(root) || root.has("cac:Delivery", "cbc:ActualDeliveryDate") {
+	if !hasCategoryK(root) || has(root, "cac:Delivery", "cbc:ActualDeliveryDate") {
 		return true
 	}
-	for _, period := range root.all("cac:InvoicePeriod") {
+	for _, period := range root.All("cac:InvoicePeriod") {
 		if len(period.Children) > 0 {
 			return true
 		}
@@ -337,7 +337,7 @@ func hasDelivery(root *Element) bool {
 }
 
 func hasDeliveryCountry(root *Element) bool {
-	return !hasCategoryK(root) || root.has("cac:Delivery", "cac:DeliveryLocation", "cac:Address", "cac:Country", "cbc:IdentificationCode")
+	return !hasCategoryK(root) || has(root, "cac:Delivery", "cac:DeliveryLocation", "cac:Address", "cac:Country", "cbc:IdentificationCode")
 }
 
 // exclusive makes the check that a document with an element of the first scope has none of
@@ -362,5 +362,5 @@ var splitPaymentRules = []Rule{
 }
 
 func usesCategory(root *Element, code string) bool {
-	return len(everyCategory.where(func(e *Element) bool { return e.text("cbc:ID") == code })(root)) > 0
+	return len(everyCategory.where(func(e *Element) bool { return e.Value("cbc:ID") == code })(root)) > 0
 }

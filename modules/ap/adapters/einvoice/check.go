@@ -40,7 +40,7 @@ func (c *checker) invalid(e *Element, bt, detail string) { c.add(e, CodeValueInv
 
 // text reads a text and reports one longer than longest characters.
 func (c *checker) text(e *Element, bt string, longest int) string {
-	s := e.value()
+	s := e.Value()
 	c.checkLength(e, s, bt, longest)
 	return s
 }
@@ -54,10 +54,10 @@ func (c *checker) checkLength(e *Element, s, bt string, longest int) {
 }
 
 func (c *checker) date(e *Element, bt string) (event.Date, bool) {
-	if e.value() == "" {
+	if e.Value() == "" {
 		return 0, false
 	}
-	d, ok := parseDate(e.value())
+	d, ok := parseDate(e.Value())
 	if !ok {
 		c.invalid(e, bt, "A date is written as year, month and day, for example 2026-03-31.")
 	}
@@ -75,10 +75,10 @@ func (c *checker) percent(e *Element, bt string) *money.Number {
 
 // boundedDecimal reads a number with at most scale decimals, not counting zeros at the end.
 func (c *checker) boundedDecimal(e *Element, bt string, scale int) *money.Number {
-	if e.value() == "" {
+	if e.Value() == "" {
 		return nil
 	}
-	n, ok := parseDecimal(e.value())
+	n, ok := parseDecimal(e.Value())
 	if !ok {
 		c.invalid(e, bt, "This is a decimal number of at most 15 digits.")
 		return nil
@@ -98,7 +98,7 @@ func (c *checker) boundedDecimal(e *Element, bt string, scale int) *money.Number
 
 // checkSupplier checks the texts that identify the seller.
 func (c *checker) checkSupplier(root *Element, s Supplier) {
-	party := root.find("cac:AccountingSupplierParty", "cac:Party")
+	party := root.Find("cac:AccountingSupplierParty", "cac:Party")
 	if party == nil {
 		return
 	}
@@ -129,20 +129,20 @@ var singletons = map[string]bool{
 // repeated, and amounts are numbers in the document's currency. It returns that currency,
 // and whether it is supported.
 func (c *checker) checkTree(root *Element) (money.Currency, bool) {
-	root.walk(func(e *Element) {
+	root.Walk(func(e *Element) {
 		seen := make(map[string]bool, min(len(e.Children), len(singletons)))
 		for _, child := range e.Children {
-			if singletons[child.tag] && seen[child.tag] {
+			if singletons[child.Tag] && seen[child.Tag] {
 				c.invalid(child, "", "This element may occur only once here.")
 			}
-			if singletons[child.tag] {
-				seen[child.tag] = true
+			if singletons[child.Tag] {
+				seen[child.Tag] = true
 			}
 		}
 	})
 	currency, supported := c.lookupCurrency(root)
-	code, taxCode := root.text(tagCurrency), root.text("cbc:TaxCurrencyCode")
-	root.walk(func(e *Element) {
+	code, taxCode := root.Value(tagCurrency), root.Value("cbc:TaxCurrencyCode")
+	root.Walk(func(e *Element) {
 		if len(c.findings) > MaxFindings || e.Space != NamespaceBasic || !strings.HasSuffix(e.Name, "Amount") {
 			return
 		}
@@ -152,7 +152,7 @@ func (c *checker) checkTree(root *Element) (money.Currency, bool) {
 		if own != "" && own != code && !stated {
 			c.add(e, CodeCurrencyMismatch, termOf(e), "This amount is in another currency than the document.")
 		}
-		if isAmount(e) && e.value() != "" {
+		if isAmount(e) && e.Value() != "" {
 			c.checkAmount(e, currency, supported && !stated)
 		}
 	})
@@ -161,16 +161,16 @@ func (c *checker) checkTree(root *Element) (money.Currency, bool) {
 
 // inTaxTotal reports whether an element belongs to the VAT totals of the document.
 func inTaxTotal(e *Element) bool {
-	for ; e.parent != nil; e = e.parent {
-		if e.tag == tagTaxTotal {
-			return e.parent.parent == nil
+	for ; e.Parent != nil; e = e.Parent {
+		if e.Tag == tagTaxTotal {
+			return e.Parent.Parent == nil
 		}
 	}
 	return false
 }
 
 func (c *checker) checkAmount(e *Element, currency money.Currency, limited bool) {
-	n, ok := parseDecimal(e.value())
+	n, ok := parseDecimal(e.Value())
 	if !ok {
 		c.invalid(e, termOf(e), "An amount is a decimal number of at most 15 digits.")
 		return
@@ -188,12 +188,12 @@ func (c *checker) checkAmount(e *Element, currency money.Currency, limited bool)
 // lookupCurrency looks up the currency as of the issue date. The rule BR-05 reports an
 // absent one.
 func (c *checker) lookupCurrency(root *Element) (money.Currency, bool) {
-	e := root.find(tagCurrency)
-	day, ok := parseDate(root.text("cbc:IssueDate"))
-	if e.value() == "" || !ok {
+	e := root.Find(tagCurrency)
+	day, ok := parseDate(root.Value("cbc:IssueDate"))
+	if e.Value() == "" || !ok {
 		return money.Currency{}, false
 	}
-	currency, err := money.LookupCurrency(e.value(), day.Time())
+	currency, err := money.LookupCurrency(e.Value(), day.Time())
 	if err != nil {
 		c.add(e, fault.CodeOf(err), "BT-5", "The currency is not one that was in use on the issue date.")
 		return money.Currency{}, false

@@ -1,6 +1,10 @@
 package einvoice
 
-import "strings"
+import (
+	"strings"
+
+	"github.com/erpbackbone/backbone/adapters/xmltree"
+)
 
 // Namespaces of UN/CEFACT Cross Industry Invoice, release D16B.
 const (
@@ -15,30 +19,30 @@ const (
 // in findings are those of the CII document. An element that is repeated stays so, and is
 // refused like a repeated one in UBL.
 func convertCII(source *Element) *Element {
-	exchanged := source.find("rsm:ExchangedDocument")
+	exchanged := source.Find("rsm:ExchangedDocument")
 	name := "Invoice"
-	if _, credit := bookings["CreditNote"][exchanged.text("ram:TypeCode")]; credit {
+	if _, credit := bookings["CreditNote"][exchanged.Value("ram:TypeCode")]; credit {
 		name = "CreditNote"
 	}
-	root := &Element{Space: NamespaceInvoice, Name: name, tag: name, Line: source.Line, origin: source}
+	root := &Element{Space: NamespaceInvoice, Name: name, Tag: name, Line: source.Line, Origin: source}
 	if name == "CreditNote" {
 		root.Space = NamespaceCreditNote
 	}
-	trade := source.find("rsm:SupplyChainTradeTransaction")
-	settlement := trade.find("ram:ApplicableHeaderTradeSettlement")
-	c := ciiConverter{currency: settlement.text("ram:InvoiceCurrencyCode")}
+	trade := source.Find("rsm:SupplyChainTradeTransaction")
+	settlement := trade.Find("ram:ApplicableHeaderTradeSettlement")
+	c := ciiConverter{currency: settlement.Value("ram:InvoiceCurrencyCode")}
 	c.copy(root, "cbc:CustomizationID", source, "rsm:ExchangedDocumentContext", "ram:GuidelineSpecifiedDocumentContextParameter", "ram:ID")
 	c.header(root, exchanged)
 	c.settlement(root, settlement)
-	c.agreement(root, trade.find("ram:ApplicableHeaderTradeAgreement"))
-	c.delivery(root, trade.find("ram:ApplicableHeaderTradeDelivery"))
-	for _, e := range trade.all("ram:IncludedSupplyChainTradeLineItem") {
+	c.agreement(root, trade.Find("ram:ApplicableHeaderTradeAgreement"))
+	c.delivery(root, trade.Find("ram:ApplicableHeaderTradeDelivery"))
+	for _, e := range trade.All("ram:IncludedSupplyChainTradeLineItem") {
 		c.line(root, e)
 	}
-	c.repeated(root, "cbc:ID", source.all("rsm:ExchangedDocument"))
-	c.repeated(root, tagTotals, source.all("rsm:SupplyChainTradeTransaction"))
-	c.repeated(root, tagTotals, trade.all("ram:ApplicableHeaderTradeSettlement"))
-	c.repeated(root, tagSeller, trade.all("ram:ApplicableHeaderTradeAgreement"))
+	c.repeated(root, "cbc:ID", source.All("rsm:ExchangedDocument"))
+	c.repeated(root, tagTotals, source.All("rsm:SupplyChainTradeTransaction"))
+	c.repeated(root, tagTotals, trade.All("ram:ApplicableHeaderTradeSettlement"))
+	c.repeated(root, tagSeller, trade.All("ram:ApplicableHeaderTradeAgreement"))
 	return root
 }
 
@@ -51,8 +55,8 @@ type ciiConverter struct {
 func (c ciiConverter) add(parent *Element, tag string, origin *Element) *Element {
 	prefix, name, _ := strings.Cut(tag, ":")
 	e := &Element{
-		Space: NamespaceAggregate, Name: name, tag: tag, parent: parent, Line: origin.Line,
-		attributes: origin.attributes, content: origin.content, origin: origin,
+		Space: NamespaceAggregate, Name: name, Tag: tag, Parent: parent, Line: origin.Line,
+		Attributes: origin.Attributes, Content: origin.Content, Origin: origin,
 	}
 	if prefix == "cbc" {
 		e.Space, e.Text = NamespaceBasic, origin.Text
@@ -73,24 +77,24 @@ func (c ciiConverter) repeated(root *Element, tag string, sections []*Element) {
 
 // copy adds an element for each one down a path.
 func (c ciiConverter) copy(parent *Element, tag string, from *Element, path ...string) {
-	for _, origin := range from.all(path...) {
+	for _, origin := range from.All(path...) {
 		e := c.add(parent, tag, origin)
 		if strings.HasSuffix(tag, "Amount") && e.Attribute("currencyID") == "" {
-			e.attributes = []attribute{{"currencyID", c.currency}}
+			e.Attributes = []xmltree.Attribute{{Name: "currencyID", Value: c.currency}}
 		}
 	}
 }
 
 // copyIn adds a group with one element for each element down a path.
 func (c ciiConverter) copyIn(parent *Element, group, tag string, from *Element, path ...string) {
-	for _, origin := range from.all(path...) {
+	for _, origin := range from.All(path...) {
 		c.add(c.add(parent, group, origin), tag, origin)
 	}
 }
 
 // copyDate adds a date for each date of CII, in the form of UBL.
 func (c ciiConverter) copyDate(parent *Element, tag string, from *Element, path ...string) {
-	for _, origin := range from.all(path...) {
+	for _, origin := range from.All(path...) {
 		c.add(parent, tag, origin).Text = isoDate(origin)
 	}
 }
@@ -108,10 +112,10 @@ func (c ciiConverter) header(root, exchanged *Element) {
 	c.copy(root, "cbc:ID", exchanged, "ram:ID")
 	c.copyDate(root, "cbc:IssueDate", exchanged, "ram:IssueDateTime", "udt:DateTimeString")
 	c.copy(root, typeCodeTag(root), exchanged, "ram:TypeCode")
-	for _, note := range exchanged.all("ram:IncludedNote") {
+	for _, note := range exchanged.All("ram:IncludedNote") {
 		e := c.add(root, "cbc:Note", note)
-		e.Text = note.text("ram:Content")
-		if subject := note.text("ram:SubjectCode"); subject != "" {
+		e.Text = note.Value("ram:Content")
+		if subject := note.Value("ram:SubjectCode"); subject != "" {
 			e.Text = "#" + subject + "#" + e.Text
 		}
 	}
@@ -122,15 +126,15 @@ func (c ciiConverter) agreement(root, from *Element) {
 	c.copyIn(root, "cac:OrderReference", "cbc:ID", from, "ram:BuyerOrderReferencedDocument", "ram:IssuerAssignedID")
 	c.copyIn(root, "cac:ContractDocumentReference", "cbc:ID", from, "ram:ContractReferencedDocument", "ram:IssuerAssignedID")
 	c.copyIn(root, "cac:ProjectReference", "cbc:ID", from, "ram:SpecifiedProcuringProject", "ram:ID")
-	for _, origin := range from.all("ram:AdditionalReferencedDocument") {
+	for _, origin := range from.All("ram:AdditionalReferencedDocument") {
 		c.additionalDocument(root, origin)
 	}
 	for _, party := range []struct{ ubl, cii string }{{tagSeller, "ram:SellerTradeParty"}, {tagBuyer, "ram:BuyerTradeParty"}} {
-		for _, origin := range from.all(party.cii) {
+		for _, origin := range from.All(party.cii) {
 			c.party(c.add(c.add(root, party.ubl, origin), tagParty, origin), origin)
 		}
 	}
-	for _, origin := range from.all("ram:SellerTaxRepresentativeTradeParty") {
+	for _, origin := range from.All("ram:SellerTaxRepresentativeTradeParty") {
 		e := c.add(root, tagRepresentative, origin)
 		c.copyIn(e, "cac:PartyName", "cbc:Name", origin, "ram:Name")
 		c.address(e, tagAddress, origin)
@@ -146,7 +150,7 @@ const (
 )
 
 func (c ciiConverter) additionalDocument(root, origin *Element) {
-	code := origin.text("ram:TypeCode")
+	code := origin.Value("ram:TypeCode")
 	if code == typeTender {
 		c.copyIn(root, "cac:OriginatorDocumentReference", "cbc:ID", origin, "ram:IssuerAssignedID")
 		return
@@ -156,9 +160,9 @@ func (c ciiConverter) additionalDocument(root, origin *Element) {
 	if code != typeSupporting {
 		c.copy(e, "cbc:DocumentTypeCode", origin, "ram:TypeCode")
 	}
-	if scheme := origin.text("ram:ReferenceTypeCode"); scheme != "" {
-		if id := e.find("cbc:ID"); id != nil {
-			id.attributes = []attribute{{"schemeID", scheme}}
+	if scheme := origin.Value("ram:ReferenceTypeCode"); scheme != "" {
+		if id := e.Find("cbc:ID"); id != nil {
+			id.Attributes = []xmltree.Attribute{{Name: "schemeID", Value: scheme}}
 		}
 	}
 	c.copyIn(e, "cac:Attachment", "cbc:EmbeddedDocumentBinaryObject", origin, "ram:AttachmentBinaryObject")
@@ -177,7 +181,7 @@ func (c ciiConverter) party(e, origin *Element) {
 }
 
 func (c ciiConverter) address(parent *Element, tag string, party *Element) {
-	for _, origin := range party.all("ram:PostalTradeAddress") {
+	for _, origin := range party.All("ram:PostalTradeAddress") {
 		e := c.add(parent, tag, origin)
 		c.copy(e, "cbc:StreetName", origin, "ram:LineOne")
 		c.copy(e, "cbc:AdditionalStreetName", origin, "ram:LineTwo")
@@ -190,11 +194,11 @@ func (c ciiConverter) address(parent *Element, tag string, party *Element) {
 }
 
 func (c ciiConverter) taxRegistrations(parent, party *Element) {
-	for _, origin := range party.all("ram:SpecifiedTaxRegistration", "ram:ID") {
+	for _, origin := range party.All("ram:SpecifiedTaxRegistration", "ram:ID") {
 		e := c.add(parent, "cac:PartyTaxScheme", origin)
 		c.add(e, "cbc:CompanyID", origin)
 		scheme := c.add(c.add(e, "cac:TaxScheme", origin), "cbc:ID", origin)
-		scheme.attributes = nil
+		scheme.Attributes = nil
 		if scheme.Text = origin.Attribute("schemeID"); scheme.Text == "VA" {
 			scheme.Text = "VAT"
 		}
@@ -204,7 +208,7 @@ func (c ciiConverter) taxRegistrations(parent, party *Element) {
 func (c ciiConverter) delivery(root, from *Element) {
 	c.copyIn(root, "cac:DespatchDocumentReference", "cbc:ID", from, "ram:DespatchAdviceReferencedDocument", "ram:IssuerAssignedID")
 	c.copyIn(root, "cac:ReceiptDocumentReference", "cbc:ID", from, "ram:ReceivingAdviceReferencedDocument", "ram:IssuerAssignedID")
-	dates, places := from.all("ram:ActualDeliverySupplyChainEvent", "ram:OccurrenceDateTime", "udt:DateTimeString"), from.all("ram:ShipToTradeParty")
+	dates, places := from.All("ram:ActualDeliverySupplyChainEvent", "ram:OccurrenceDateTime", "udt:DateTimeString"), from.All("ram:ShipToTradeParty")
 	if len(dates)+len(places) == 0 {
 		return
 	}
@@ -223,20 +227,20 @@ var taxPointCodes = map[string]string{"5": "3", "29": "35", "72": "432"}
 func (c ciiConverter) settlement(root, from *Element) {
 	c.copy(root, tagCurrency, from, "ram:InvoiceCurrencyCode")
 	c.copy(root, "cbc:TaxCurrencyCode", from, "ram:TaxCurrencyCode")
-	if accounts := from.all("ram:ReceivableSpecifiedTradeAccountingAccount", "ram:ID"); len(accounts) > 0 {
+	if accounts := from.All("ram:ReceivableSpecifiedTradeAccountingAccount", "ram:ID"); len(accounts) > 0 {
 		c.add(root, "cbc:AccountingCost", accounts[0])
 	}
 	c.copyDate(root, "cbc:DueDate", from, "ram:SpecifiedTradePaymentTerms", "ram:DueDateDateTime", "udt:DateTimeString")
 	c.copyIn(root, "cac:PaymentTerms", "cbc:Note", from, "ram:SpecifiedTradePaymentTerms", "ram:Description")
-	for _, origin := range from.all("ram:InvoiceReferencedDocument") {
+	for _, origin := range from.All("ram:InvoiceReferencedDocument") {
 		c.copyIn(c.add(root, "cac:BillingReference", origin), "cac:InvoiceDocumentReference", "cbc:ID", origin, "ram:IssuerAssignedID")
 	}
 	c.period(root, from)
-	if dates := from.all("ram:ApplicableTradeTax", "ram:TaxPointDate", "udt:DateString"); len(dates) > 0 {
+	if dates := from.All("ram:ApplicableTradeTax", "ram:TaxPointDate", "udt:DateString"); len(dates) > 0 {
 		c.add(root, "cbc:TaxPointDate", dates[0]).Text = isoDate(dates[0])
 	}
-	if codes := from.all("ram:ApplicableTradeTax", "ram:DueDateTypeCode"); len(codes) > 0 {
-		period := root.find("cac:InvoicePeriod")
+	if codes := from.All("ram:ApplicableTradeTax", "ram:DueDateTypeCode"); len(codes) > 0 {
+		period := root.Find("cac:InvoicePeriod")
 		if period == nil {
 			period = c.add(root, "cac:InvoicePeriod", codes[0])
 		}
@@ -245,17 +249,17 @@ func (c ciiConverter) settlement(root, from *Element) {
 			e.Text = code
 		}
 	}
-	for _, origin := range from.all("ram:PayeeTradeParty") {
+	for _, origin := range from.All("ram:PayeeTradeParty") {
 		e := c.add(root, tagPayee, origin)
 		c.copyIn(e, "cac:PartyIdentification", "cbc:ID", origin, "ram:ID")
 		c.copyIn(e, "cac:PartyIdentification", "cbc:ID", origin, "ram:GlobalID")
 		c.copyIn(e, "cac:PartyName", "cbc:Name", origin, "ram:Name")
 		c.copyIn(e, "cac:PartyLegalEntity", "cbc:CompanyID", origin, "ram:SpecifiedLegalOrganization", "ram:ID")
 	}
-	for _, origin := range from.all("ram:SpecifiedTradeSettlementPaymentMeans") {
+	for _, origin := range from.All("ram:SpecifiedTradeSettlementPaymentMeans") {
 		e := c.add(root, tagMeans, origin)
 		c.copy(e, "cbc:PaymentMeansCode", origin, "ram:TypeCode")
-		if reference := from.find("ram:PaymentReference"); reference != nil {
+		if reference := from.Find("ram:PaymentReference"); reference != nil {
 			c.add(e, "cbc:PaymentID", reference)
 		}
 		c.copyIn(e, "cac:CardAccount", "cbc:PrimaryAccountNumberID", origin, "ram:ApplicableTradeSettlementFinancialCard", "ram:ID")
@@ -267,7 +271,7 @@ func (c ciiConverter) settlement(root, from *Element) {
 }
 
 func (c ciiConverter) period(parent, from *Element) {
-	for _, origin := range from.all("ram:BillingSpecifiedPeriod") {
+	for _, origin := range from.All("ram:BillingSpecifiedPeriod") {
 		e := c.add(parent, "cac:InvoicePeriod", origin)
 		c.copyDate(e, "cbc:StartDate", origin, "ram:StartDateTime", "udt:DateTimeString")
 		c.copyDate(e, "cbc:EndDate", origin, "ram:EndDateTime", "udt:DateTimeString")
@@ -276,7 +280,7 @@ func (c ciiConverter) period(parent, from *Element) {
 
 // charges adds the allowances and charges of the document or of a line.
 func (c ciiConverter) charges(parent, from *Element) {
-	for _, origin := range from.all("ram:SpecifiedTradeAllowanceCharge") {
+	for _, origin := range from.All("ram:SpecifiedTradeAllowanceCharge") {
 		e := c.add(parent, tagCharge, origin)
 		c.copy(e, "cbc:ChargeIndicator", origin, "ram:ChargeIndicator", "udt:Indicator")
 		c.copy(e, "cbc:AllowanceChargeReasonCode", origin, "ram:ReasonCode")
@@ -284,7 +288,7 @@ func (c ciiConverter) charges(parent, from *Element) {
 		c.copy(e, tagMultiplier, origin, "ram:CalculationPercent")
 		c.copy(e, "cbc:Amount", origin, "ram:ActualAmount")
 		c.copy(e, "cbc:BaseAmount", origin, "ram:BasisAmount")
-		for _, tax := range origin.all("ram:CategoryTradeTax") {
+		for _, tax := range origin.All("ram:CategoryTradeTax") {
 			c.category(e, "cac:TaxCategory", tax)
 		}
 	}
@@ -303,13 +307,13 @@ func (c ciiConverter) category(parent *Element, tag string, origin *Element) {
 // VAT total in the document currency. If there is none, the VAT total is 0, as the standard
 // makes it optional.
 func (c ciiConverter) totals(root, from *Element) {
-	summations := from.all("ram:SpecifiedTradeSettlementHeaderMonetarySummation")
+	summations := from.All("ram:SpecifiedTradeSettlementHeaderMonetarySummation")
 	c.repeated(root, tagTotals, summations)
 	var own *Element
 	if len(summations) > 0 {
 		own = c.summation(root, summations[0])
 	}
-	taxes := from.all("ram:ApplicableTradeTax")
+	taxes := from.All("ram:ApplicableTradeTax")
 	if own == nil && len(taxes) > 0 {
 		own = c.add(root, tagTaxTotal, from)
 	}
@@ -323,11 +327,11 @@ func (c ciiConverter) totals(root, from *Element) {
 
 // summation adds the totals of the document and returns the VAT total in its currency.
 func (c ciiConverter) summation(root, sums *Element) (own *Element) {
-	for _, origin := range sums.all("ram:TaxTotalAmount") {
+	for _, origin := range sums.All("ram:TaxTotalAmount") {
 		e := c.add(root, tagTaxTotal, origin)
 		amount := c.add(e, tagTaxAmount, origin)
 		if amount.Attribute("currencyID") == "" {
-			amount.attributes = []attribute{{"currencyID", c.currency}}
+			amount.Attributes = []xmltree.Attribute{{Name: "currencyID", Value: c.currency}}
 		}
 		if own == nil && amount.Attribute("currencyID") == c.currency {
 			own = e
@@ -336,7 +340,7 @@ func (c ciiConverter) summation(root, sums *Element) (own *Element) {
 	if own == nil {
 		own = c.add(root, tagTaxTotal, sums)
 		zero := c.add(own, tagTaxAmount, sums)
-		zero.Text, zero.attributes = "0", []attribute{{"currencyID", c.currency}}
+		zero.Text, zero.Attributes = "0", []xmltree.Attribute{{Name: "currencyID", Value: c.currency}}
 	}
 	e := c.add(root, tagTotals, sums)
 	for _, t := range []struct{ ubl, cii string }{
@@ -351,7 +355,7 @@ func (c ciiConverter) summation(root, sums *Element) (own *Element) {
 
 func (c ciiConverter) line(root, from *Element) {
 	e := c.add(root, lineTag(root), from)
-	agreement, settlement := from.find("ram:SpecifiedLineTradeAgreement"), from.find("ram:SpecifiedLineTradeSettlement")
+	agreement, settlement := from.Find("ram:SpecifiedLineTradeAgreement"), from.Find("ram:SpecifiedLineTradeSettlement")
 	c.copy(e, "cbc:ID", from, "ram:AssociatedDocumentLineDocument", "ram:LineID")
 	quantity := "cbc:InvoicedQuantity"
 	if root.Name == "CreditNote" {
@@ -359,15 +363,15 @@ func (c ciiConverter) line(root, from *Element) {
 	}
 	c.copy(e, quantity, from, "ram:SpecifiedLineTradeDelivery", "ram:BilledQuantity")
 	c.copy(e, tagLineNet, from, "ram:SpecifiedLineTradeSettlement", "ram:SpecifiedTradeSettlementLineMonetarySummation", "ram:LineTotalAmount")
-	if accounts := settlement.all("ram:ReceivableSpecifiedTradeAccountingAccount", "ram:ID"); len(accounts) > 0 {
+	if accounts := settlement.All("ram:ReceivableSpecifiedTradeAccountingAccount", "ram:ID"); len(accounts) > 0 {
 		c.add(e, "cbc:AccountingCost", accounts[0])
 	}
 	c.period(e, settlement)
 	c.copyIn(e, "cac:OrderLineReference", "cbc:LineID", agreement, "ram:BuyerOrderReferencedDocument", "ram:LineID")
 	c.charges(e, settlement)
-	products := from.all("ram:SpecifiedTradeProduct")
+	products := from.All("ram:SpecifiedTradeProduct")
 	if len(products) > 0 {
-		c.item(e, products[0], settlement.all("ram:ApplicableTradeTax"))
+		c.item(e, products[0], settlement.All("ram:ApplicableTradeTax"))
 	}
 	c.repeated(e, "cac:Item", products)
 	c.price(e, from)
@@ -384,7 +388,7 @@ func (c ciiConverter) item(line, origin *Element, taxes []*Element) {
 	for _, tax := range taxes {
 		c.category(e, "cac:ClassifiedTaxCategory", tax)
 	}
-	for _, property := range origin.all("ram:ApplicableProductCharacteristic") {
+	for _, property := range origin.All("ram:ApplicableProductCharacteristic") {
 		p := c.add(e, "cac:AdditionalItemProperty", property)
 		c.copy(p, "cbc:Name", property, "ram:Description")
 		c.copy(p, "cbc:Value", property, "ram:Value")
@@ -393,8 +397,8 @@ func (c ciiConverter) item(line, origin *Element, taxes []*Element) {
 
 // price adds the net price, and the gross price with its discount.
 func (c ciiConverter) price(line, from *Element) {
-	gross := from.find("ram:SpecifiedLineTradeAgreement", "ram:GrossPriceProductTradePrice")
-	prices := from.all("ram:SpecifiedLineTradeAgreement", "ram:NetPriceProductTradePrice")
+	gross := from.Find("ram:SpecifiedLineTradeAgreement", "ram:GrossPriceProductTradePrice")
+	prices := from.All("ram:SpecifiedLineTradeAgreement", "ram:NetPriceProductTradePrice")
 	c.repeated(line, "cac:Price", prices)
 	for _, net := range prices[:min(1, len(prices))] {
 		e := c.add(line, "cac:Price", net)
@@ -403,13 +407,13 @@ func (c ciiConverter) price(line, from *Element) {
 		if gross == nil {
 			continue
 		}
-		if net.find("ram:BasisQuantity") == nil {
+		if net.Find("ram:BasisQuantity") == nil {
 			c.copy(e, "cbc:BaseQuantity", gross, "ram:BasisQuantity")
 		}
 		discount := c.add(e, tagCharge, gross)
 		c.add(discount, "cbc:ChargeIndicator", gross).Text = "false"
-		if given := gross.find("ram:AppliedTradeAllowanceCharge", "ram:ChargeIndicator", "udt:Indicator"); given != nil {
-			discount.find("cbc:ChargeIndicator").Text = given.Text
+		if given := gross.Find("ram:AppliedTradeAllowanceCharge", "ram:ChargeIndicator", "udt:Indicator"); given != nil {
+			discount.Find("cbc:ChargeIndicator").Text = given.Text
 		}
 		c.copy(discount, "cbc:Amount", gross, "ram:AppliedTradeAllowanceCharge", "ram:ActualAmount")
 		c.copy(discount, "cbc:BaseAmount", gross, "ram:ChargeAmount")

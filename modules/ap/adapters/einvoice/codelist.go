@@ -79,7 +79,7 @@ var codeRules = []Rule{
 var (
 	everyAmount     = anywhereOf(amountsWithCurrency...)
 	invoicedObjects = anywhereOf("cac:AdditionalDocumentReference", "cac:DocumentReference").
-			where(func(e *Element) bool { return e.text("cbc:DocumentTypeCode") == invoicedObject }).below("cbc:ID")
+			where(func(e *Element) bool { return e.Value("cbc:DocumentTypeCode") == invoicedObject }).below("cbc:ID")
 )
 
 func isOneOf(list codeList) func(*Element) bool {
@@ -104,8 +104,8 @@ func isPartyScheme(e *Element) bool {
 // isCreditor reports whether an element belongs to the seller or the payee, who alone can
 // have a creditor identifier of SEPA.
 func isCreditor(e *Element) bool {
-	for ; e != nil; e = e.parent {
-		if e.tag == tagSeller || e.tag == tagPayee {
+	for ; e != nil; e = e.Parent {
+		if e.Tag == tagSeller || e.Tag == tagPayee {
 			return true
 		}
 	}
@@ -119,7 +119,7 @@ var (
 
 // hasKnownType reports whether a document has a type code of its root's list, or none.
 func hasKnownType(root *Element) bool {
-	code := root.text(typeCodeTag(root))
+	code := root.Value(typeCodeTag(root))
 	if root.Name == "CreditNote" {
 		return code == "" || creditNoteTypes.contains(code)
 	}

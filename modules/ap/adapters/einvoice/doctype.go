@@ -48,15 +48,15 @@ func bookingsOf(types ...bookedTypes) map[string]booking {
 // book decides the booking of a document by its root and its type code. The rule BR-04
 // reports an absent code.
 func (c *checker) book(root *Element) booking {
-	e := root.find(typeCodeTag(root))
-	b, known := bookings[root.Name][e.value()]
+	e := root.Find(typeCodeTag(root))
+	b, known := bookings[root.Name][e.Value()]
 	if known {
 		if b.corrects {
 			c.add(e, CodeCorrectsAnother, "BT-3", "This document replaces an earlier one. Reject or void the earlier one, so that the debt is not booked twice.").Severity = SeverityWarning
 		}
 		return b
 	}
-	if e.value() != "" {
+	if e.Value() != "" {
 		c.add(e, CodeTypeUnsupported, "BT-3", "Documents of this type are not booked: the code belongs to the other root, is none of the standard, or is no demand for payment.")
 	}
 	if root.Name == "CreditNote" {

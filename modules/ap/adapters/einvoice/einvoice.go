@@ -17,18 +17,8 @@
 // syntaxes.
 package einvoice
 
-import (
-	"github.com/erpbackbone/backbone/domain/fault"
-)
-
-// Limits of a file. They bound memory, not what a supplier may bill.
-const (
-	MaxBytes    = 20 << 20 // size of a file in bytes
-	MaxText     = 64 << 10 // one text, tag or comment in bytes; embedded files and extensions may be longer
-	MaxDepth    = 64       // nesting of elements
-	MaxElements = 200_000  // elements kept of one file; an invoice line has about 30
-	MaxFindings = 1_000    // findings listed of one document
-)
+// MaxFindings is the number of findings listed of one document.
+const MaxFindings = 1_000
 
 // Codes of refused documents. They are stable.
 const (
@@ -71,9 +61,3 @@ const (
 	SyntaxUBL = "UBL 2.1"
 	SyntaxCII = "CII D16B"
 )
-
-func malformed(line int, what string) *fault.Error {
-	return fault.New(fault.Invalid, CodeXMLMalformed,
-		"Line %d: %s. Ask the sender for a well-formed XML file in UTF-8.", line, what).
-		With("line", line)
-}

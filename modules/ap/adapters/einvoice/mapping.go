@@ -19,28 +19,28 @@ func mapDocument(root *Element, c *checker) Document {
 	d := Document{
 		Syntax:            syntaxOf(root),
 		Root:              root.Name,
-		TypeCode:          c.text(root.find(typeCodeTag(root)), "BT-3", maxCode),
-		Number:            c.text(root.find("cbc:ID"), "BT-1", maxNumber),
-		Currency:          root.text(tagCurrency),
-		PaymentTerms:      root.text("cac:PaymentTerms", "cbc:Note"),
-		TaxCurrency:       root.text("cbc:TaxCurrencyCode"),
-		BuyerReference:    c.text(root.find("cbc:BuyerReference"), "BT-10", maxReference),
-		ProjectReference:  c.text(root.find("cac:ProjectReference", "cbc:ID"), "BT-11", maxReference),
-		ContractReference: c.text(root.find("cac:ContractDocumentReference", "cbc:ID"), "BT-12", maxReference),
-		OrderReference:    c.text(root.find("cac:OrderReference", "cbc:ID"), "BT-13", maxReference),
-		ReceiptReference:  c.text(root.find("cac:ReceiptDocumentReference", "cbc:ID"), "BT-15", maxReference),
-		AccountingCost:    c.text(root.find("cbc:AccountingCost"), "BT-19", maxReference),
+		TypeCode:          c.text(root.Find(typeCodeTag(root)), "BT-3", maxCode),
+		Number:            c.text(root.Find("cbc:ID"), "BT-1", maxNumber),
+		Currency:          root.Value(tagCurrency),
+		PaymentTerms:      root.Value("cac:PaymentTerms", "cbc:Note"),
+		TaxCurrency:       root.Value("cbc:TaxCurrencyCode"),
+		BuyerReference:    c.text(root.Find("cbc:BuyerReference"), "BT-10", maxReference),
+		ProjectReference:  c.text(root.Find("cac:ProjectReference", "cbc:ID"), "BT-11", maxReference),
+		ContractReference: c.text(root.Find("cac:ContractDocumentReference", "cbc:ID"), "BT-12", maxReference),
+		OrderReference:    c.text(root.Find("cac:OrderReference", "cbc:ID"), "BT-13", maxReference),
+		ReceiptReference:  c.text(root.Find("cac:ReceiptDocumentReference", "cbc:ID"), "BT-15", maxReference),
+		AccountingCost:    c.text(root.Find("cbc:AccountingCost"), "BT-19", maxReference),
 		Supplier:          readSupplier(root),
 		PayeeDiffers:      payeeDiffers(root),
 		Totals:            readTotals(root),
 	}
 	booked := c.book(root)
 	d.Kind, d.DocumentType = booked.kind, booked.documentType
-	if date, ok := c.date(root.find("cbc:IssueDate"), "BT-2"); ok {
+	if date, ok := c.date(root.Find("cbc:IssueDate"), "BT-2"); ok {
 		d.IssueDate = date
 	}
 	d.DueDate = readDueDate(root, c)
-	for _, e := range root.all("cac:BillingReference", "cac:InvoiceDocumentReference", "cbc:ID") {
+	for _, e := range root.All("cac:BillingReference", "cac:InvoiceDocumentReference", "cbc:ID") {
 		if id := c.text(e, "BT-25", maxReference); id != "" {
 			d.PrecedingInvoices = append(d.PrecedingInvoices, id)
 		}
@@ -61,7 +61,7 @@ func mapDocument(root *Element, c *checker) Document {
 }
 
 func syntaxOf(root *Element) string {
-	if root.origin != nil {
+	if root.Origin != nil {
 		return SyntaxCII
 	}
 	return SyntaxUBL
@@ -70,13 +70,13 @@ func syntaxOf(root *Element) string {
 // readAddress joins the seller's address (BG-5) to one text. An address that is too long
 // becomes "": it is no reason to refuse a document.
 func readAddress(root *Element) string {
-	at := root.find("cac:AccountingSupplierParty", "cac:Party", "cac:PostalAddress")
+	at := root.Find("cac:AccountingSupplierParty", "cac:Party", "cac:PostalAddress")
 	var parts []string
 	for _, e := range []*Element{
-		at.find("cbc:StreetName"), at.find("cbc:AdditionalStreetName"), at.find("cac:AddressLine", "cbc:Line"),
-		at.find("cbc:PostalZone"), at.find("cbc:CityName"), at.find("cbc:CountrySubentity"),
+		at.Find("cbc:StreetName"), at.Find("cbc:AdditionalStreetName"), at.Find("cac:AddressLine", "cbc:Line"),
+		at.Find("cbc:PostalZone"), at.Find("cbc:CityName"), at.Find("cbc:CountrySubentity"),
 	} {
-		if s := e.value(); s != "" {
+		if s := e.Value(); s != "" {
 			parts = append(parts, s)
 		}
 	}
@@ -89,23 +89,23 @@ func readAddress(root *Element) string {
 
 // readSupplier reads the seller's identifiers, names and country, and no contacts.
 func readSupplier(root *Element) Supplier {
-	party := root.find("cac:AccountingSupplierParty", "cac:Party")
+	party := root.Find("cac:AccountingSupplierParty", "cac:Party")
 	s := Supplier{
-		RegistrationID: party.text("cac:PartyLegalEntity", "cbc:CompanyID"),
-		LegalName:      party.text("cac:PartyLegalEntity", "cbc:RegistrationName"),
-		TradeName:      party.text("cac:PartyName", "cbc:Name"),
-		Country:        strings.ToUpper(party.text("cac:PostalAddress", "cac:Country", "cbc:IdentificationCode")),
+		RegistrationID: party.Value("cac:PartyLegalEntity", "cbc:CompanyID"),
+		LegalName:      party.Value("cac:PartyLegalEntity", "cbc:RegistrationName"),
+		TradeName:      party.Value("cac:PartyName", "cbc:Name"),
+		Country:        strings.ToUpper(party.Value("cac:PostalAddress", "cac:Country", "cbc:IdentificationCode")),
 	}
-	for _, scheme := range party.all("cac:PartyTaxScheme") {
+	for _, scheme := range party.All("cac:PartyTaxScheme") {
 		// Other schemes hold a local tax number (BT-32), which is not unique across countries.
-		if s.VATID == "" && strings.EqualFold(scheme.text("cac:TaxScheme", "cbc:ID"), "VAT") {
-			s.VATID = scheme.text("cbc:CompanyID")
+		if s.VATID == "" && strings.EqualFold(scheme.Value("cac:TaxScheme", "cbc:ID"), "VAT") {
+			s.VATID = scheme.Value("cbc:CompanyID")
 		}
 	}
-	for _, id := range party.all("cac:PartyIdentification", "cbc:ID") {
+	for _, id := range party.All("cac:PartyIdentification", "cbc:ID") {
 		// A SEPA creditor identifier (BT-90) belongs to a direct debit mandate.
-		if id.value() != "" && !strings.EqualFold(id.Attribute("schemeID"), "SEPA") {
-			s.PartyIDs = append(s.PartyIDs, id.value())
+		if id.Value() != "" && !strings.EqualFold(id.Attribute("schemeID"), "SEPA") {
+			s.PartyIDs = append(s.PartyIDs, id.Value())
 		}
 	}
 	if !country.Known(s.Country) {
@@ -134,7 +134,7 @@ func vatCountry(prefix string) string {
 // payeeDiffers reports whether the payee (BG-10) is not the seller. It compares
 // identifiers, and names only if the payee has no identifier.
 func payeeDiffers(root *Element) bool {
-	payee := root.find("cac:PayeeParty")
+	payee := root.Find("cac:PayeeParty")
 	if payee == nil {
 		return false
 	}
@@ -146,17 +146,17 @@ func payeeDiffers(root *Element) bool {
 	delete(known, "")
 	identified := false
 	for _, path := range [][]string{{"cac:PartyIdentification", "cbc:ID"}, {"cac:PartyLegalEntity", "cbc:CompanyID"}} {
-		for _, id := range payee.all(path...) {
-			if id.value() == "" {
+		for _, id := range payee.All(path...) {
+			if id.Value() == "" {
 				continue
 			}
-			if known[compact(id.value())] {
+			if known[compact(id.Value())] {
 				return false
 			}
 			identified = true
 		}
 	}
-	name := payee.text("cac:PartyName", "cbc:Name")
+	name := payee.Value("cac:PartyName", "cbc:Name")
 	if identified || name == "" {
 		return identified
 	}
@@ -164,8 +164,8 @@ func payeeDiffers(root *Element) bool {
 }
 
 func readDueDate(root *Element, c *checker) *event.Date {
-	dates := append(root.all("cbc:DueDate"), root.all("cac:PaymentMeans", "cbc:PaymentDueDate")...)
-	first := slices.IndexFunc(dates, func(e *Element) bool { return e.value() != "" })
+	dates := append(root.All("cbc:DueDate"), root.All("cac:PaymentMeans", "cbc:PaymentDueDate")...)
+	first := slices.IndexFunc(dates, func(e *Element) bool { return e.Value() != "" })
 	if first < 0 {
 		return nil
 	}
@@ -176,10 +176,10 @@ func readDueDate(root *Element, c *checker) *event.Date {
 }
 
 func readPayment(root *Element, c *checker, d *Document) {
-	references := root.all("cac:PaymentMeans", "cbc:PaymentID")
-	if len(references) == 0 && root.origin != nil {
+	references := root.All("cac:PaymentMeans", "cbc:PaymentID")
+	if len(references) == 0 && root.Origin != nil {
 		// In CII the reference needs no payment means.
-		references = root.origin.all("rsm:SupplyChainTradeTransaction", "ram:ApplicableHeaderTradeSettlement", "ram:PaymentReference")
+		references = root.Origin.All("rsm:SupplyChainTradeTransaction", "ram:ApplicableHeaderTradeSettlement", "ram:PaymentReference")
 	}
 	for _, e := range references {
 		if ref := c.text(e, "BT-83", maxPaymentReference); ref != "" && d.PaymentReference == "" {
@@ -187,7 +187,7 @@ func readPayment(root *Element, c *checker, d *Document) {
 		}
 	}
 	seen := map[string]bool{"": true}
-	for _, e := range root.all("cac:PaymentMeans", "cac:PayeeFinancialAccount", "cbc:ID") {
+	for _, e := range root.All("cac:PaymentMeans", "cac:PayeeFinancialAccount", "cbc:ID") {
 		if id := compact(c.text(e, "BT-84", maxReference)); !seen[id] {
 			seen[id] = true
 			d.PaymentAccounts.ids = append(d.PaymentAccounts.ids, id)
@@ -196,16 +196,16 @@ func readPayment(root *Element, c *checker, d *Document) {
 }
 
 func readTotals(root *Element) Totals {
-	t := root.find(tagTotals)
+	t := root.Find(tagTotals)
 	return Totals{
-		Lines:      amount(t.find(tagLineNet)),
-		Allowances: amount(t.find(tagAllowances)),
-		Charges:    amount(t.find(tagCharges)),
-		Net:        amount(t.find(tagExclusive)),
-		Gross:      amount(t.find(tagInclusive)),
-		Prepaid:    optionalAmount(t.find(tagPrepaid)),
-		Rounding:   optionalAmount(t.find(tagRounding)),
-		Payable:    amount(t.find(tagPayable)),
+		Lines:      amount(t.Find(tagLineNet)),
+		Allowances: amount(t.Find(tagAllowances)),
+		Charges:    amount(t.Find(tagCharges)),
+		Net:        amount(t.Find(tagExclusive)),
+		Gross:      amount(t.Find(tagInclusive)),
+		Prepaid:    optionalAmount(t.Find(tagPrepaid)),
+		Rounding:   optionalAmount(t.Find(tagRounding)),
+		Payable:    amount(t.Find(tagPayable)),
 	}
 }
 
@@ -216,7 +216,7 @@ func amount(e *Element) money.Number {
 }
 
 func optionalAmount(e *Element) *money.Number {
-	if e.value() == "" {
+	if e.Value() == "" {
 		return nil
 	}
 	n := amount(e)
@@ -225,15 +225,15 @@ func optionalAmount(e *Element) *money.Number {
 
 func readTax(root *Element, c *checker, d *Document) {
 	if found := taxTotals(root, d.Currency); len(found) > 0 {
-		d.Totals.Tax = amount(found[0].find(tagTaxAmount))
-		for _, s := range found[0].all(tagSubtotal) {
-			category := s.find("cac:TaxCategory")
+		d.Totals.Tax = amount(found[0].Find(tagTaxAmount))
+		for _, s := range found[0].All(tagSubtotal) {
+			category := s.Find("cac:TaxCategory")
 			d.TaxLines = append(d.TaxLines, TaxLine{
-				Category:      c.text(category.find("cbc:ID"), "BT-118", maxCode),
-				Rate:          c.percent(category.find("cbc:Percent"), "BT-119"),
-				Taxable:       amount(s.find("cbc:TaxableAmount")),
-				Tax:           amount(s.find(tagTaxAmount)),
-				ExemptionCode: c.text(category.find("cbc:TaxExemptionReasonCode"), "BT-121", maxReference),
+				Category:      c.text(category.Find("cbc:ID"), "BT-118", maxCode),
+				Rate:          c.percent(category.Find("cbc:Percent"), "BT-119"),
+				Taxable:       amount(s.Find("cbc:TaxableAmount")),
+				Tax:           amount(s.Find(tagTaxAmount)),
+				ExemptionCode: c.text(category.Find("cbc:TaxExemptionReasonCode"), "BT-121", maxReference),
 			})
 		}
 	}
@@ -241,30 +241,30 @@ func readTax(root *Element, c *checker, d *Document) {
 		return
 	}
 	if found := taxTotals(root, d.TaxCurrency); len(found) > 0 {
-		d.TaxAmountInTaxCurrency = optionalAmount(found[0].find(tagTaxAmount))
+		d.TaxAmountInTaxCurrency = optionalAmount(found[0].Find(tagTaxAmount))
 	}
 }
 
 func readLines(root *Element, c *checker, d *Document) {
-	for _, e := range root.all(lineTag(root)) {
-		item, price := e.find("cac:Item"), e.find("cac:Price")
-		quantity := e.find("cbc:InvoicedQuantity")
+	for _, e := range root.All(lineTag(root)) {
+		item, price := e.Find("cac:Item"), e.Find("cac:Price")
+		quantity := e.Find("cbc:InvoicedQuantity")
 		if quantity == nil {
-			quantity = e.find("cbc:CreditedQuantity")
+			quantity = e.Find("cbc:CreditedQuantity")
 		}
-		tax := item.find("cac:ClassifiedTaxCategory")
+		tax := item.Find("cac:ClassifiedTaxCategory")
 		line := Line{
 			Kind:              LineItem,
-			ID:                c.text(e.find("cbc:ID"), "BT-126", maxReference),
-			Description:       c.text(item.find("cbc:Name"), "BT-153", maxDescription),
+			ID:                c.text(e.Find("cbc:ID"), "BT-126", maxReference),
+			Description:       c.text(item.Find("cbc:Name"), "BT-153", maxDescription),
 			Quantity:          c.quantity(quantity, "BT-129"),
-			UnitPrice:         c.quantity(price.find("cbc:PriceAmount"), "BT-146"),
-			PriceBaseQuantity: c.quantity(price.find("cbc:BaseQuantity"), "BT-149"),
-			Amount:            amount(e.find(tagLineNet)),
-			TaxCategory:       c.text(tax.find("cbc:ID"), "BT-151", maxCode),
-			TaxRate:           c.percent(tax.find("cbc:Percent"), "BT-152"),
-			OrderLine:         c.text(e.find("cac:OrderLineReference", "cbc:LineID"), "BT-132", maxReference),
-			AccountingCost:    c.text(e.find("cbc:AccountingCost"), "BT-133", maxReference),
+			UnitPrice:         c.quantity(price.Find("cbc:PriceAmount"), "BT-146"),
+			PriceBaseQuantity: c.quantity(price.Find("cbc:BaseQuantity"), "BT-149"),
+			Amount:            amount(e.Find(tagLineNet)),
+			TaxCategory:       c.text(tax.Find("cbc:ID"), "BT-151", maxCode),
+			TaxRate:           c.percent(tax.Find("cbc:Percent"), "BT-152"),
+			OrderLine:         c.text(e.Find("cac:OrderLineReference", "cbc:LineID"), "BT-132", maxReference),
+			AccountingCost:    c.text(e.Find("cbc:AccountingCost"), "BT-133", maxReference),
 		}
 		for _, id := range []struct{ group, bt string }{
 			{"cac:BuyersItemIdentification", "BT-156"},
@@ -272,7 +272,7 @@ func readLines(root *Element, c *checker, d *Document) {
 			{"cac:StandardItemIdentification", "BT-157"},
 		} {
 			if line.ItemID == "" {
-				line.ItemID = c.text(item.find(id.group, "cbc:ID"), id.bt, maxReference)
+				line.ItemID = c.text(item.Find(id.group, "cbc:ID"), id.bt, maxReference)
 			}
 		}
 		if line.AccountingCost == "" {
@@ -280,22 +280,22 @@ func readLines(root *Element, c *checker, d *Document) {
 		}
 		d.Lines = append(d.Lines, line)
 	}
-	for _, e := range root.all(tagCharge) {
-		charge, ok := parseIndicator(e.text("cbc:ChargeIndicator"))
+	for _, e := range root.All(tagCharge) {
+		charge, ok := parseIndicator(e.Value("cbc:ChargeIndicator"))
 		if !ok {
 			c.invalid(e, "", "An allowance or charge has an indicator that is true or false.")
 			continue
 		}
-		line := Line{Kind: LineCharge, Amount: amount(e.find("cbc:Amount")), AccountingCost: d.AccountingCost}
+		line := Line{Kind: LineCharge, Amount: amount(e.Find("cbc:Amount")), AccountingCost: d.AccountingCost}
 		bt := [3]string{"BT-104", "BT-102", "BT-103"}
 		if !charge {
 			line.Kind = LineAllowance
 			line.Amount = line.Amount.Neg()
 			bt = [3]string{"BT-97", "BT-95", "BT-96"}
 		}
-		line.Description = c.text(e.find("cbc:AllowanceChargeReason"), bt[0], maxDescription)
-		line.TaxCategory = c.text(e.find("cac:TaxCategory", "cbc:ID"), bt[1], maxCode)
-		line.TaxRate = c.percent(e.find("cac:TaxCategory", "cbc:Percent"), bt[2])
+		line.Description = c.text(e.Find("cbc:AllowanceChargeReason"), bt[0], maxDescription)
+		line.TaxCategory = c.text(e.Find("cac:TaxCategory", "cbc:ID"), bt[1], maxCode)
+		line.TaxRate = c.percent(e.Find("cac:TaxCategory", "cbc:Percent"), bt[2])
 		d.Lines = append(d.Lines, line)
 	}
 }
@@ -312,14 +312,14 @@ var extensions = map[string]string{
 const unknownType = "application/octet-stream"
 
 func readAttachments(root *Element, c *checker, d *Document) {
-	for _, e := range root.all("cac:AdditionalDocumentReference", "cac:Attachment", "cbc:EmbeddedDocumentBinaryObject") {
+	for _, e := range root.All("cac:AdditionalDocumentReference", "cac:Attachment", "cbc:EmbeddedDocumentBinaryObject") {
 		switch {
-		case e.content == nil:
+		case e.Content == nil:
 			continue
-		case !e.content.valid:
+		case !e.Content.Valid:
 			c.invalid(e, "BT-125", "An embedded file is base64.")
 			continue
-		case e.content.size == 0:
+		case e.Content.Size == 0:
 			continue
 		}
 		mime := strings.ToLower(e.Attribute("mimeCode"))
@@ -328,10 +328,10 @@ func readAttachments(root *Element, c *checker, d *Document) {
 			mime, extension = unknownType, "bin"
 		}
 		d.Attachments = append(d.Attachments, Attachment{
-			SHA256:      e.content.sha256,
+			SHA256:      e.Content.SHA256,
 			FileName:    "attachment-" + strconv.Itoa(len(d.Attachments)+1) + "." + extension,
 			ContentType: mime,
-			Size:        e.content.size,
+			Size:        e.Content.Size,
 		})
 	}
 }

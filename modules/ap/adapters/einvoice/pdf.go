@@ -13,10 +13,11 @@ import (
 	"github.com/pdfcpu/pdfcpu/pkg/pdfcpu/model"
 	"github.com/pdfcpu/pdfcpu/pkg/pdfcpu/validate"
 
+	"github.com/erpbackbone/backbone/adapters/xmltree"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Limits of a PDF file, beside MaxBytes for the file and for the invoice in it. They bound
+// Limits of a PDF file, beside xmltree.MaxBytes for the file and for the invoice in it. They bound
 // memory and time for a file that was made to waste them.
 const (
 	maxPDFTime    = 20 * time.Second
@@ -67,7 +68,7 @@ func readAttachment(bounded context.Context, data []byte) (invoice []byte, err e
 	settings := model.NewDefaultConfiguration()
 	settings.Cmd = model.EXTRACTATTACHMENTS
 	settings.Offline = true
-	settings.Limits.MaxStreamBytes, settings.Limits.MaxDecodeBytes = MaxBytes, MaxBytes
+	settings.Limits.MaxStreamBytes, settings.Limits.MaxDecodeBytes = xmltree.MaxBytes, xmltree.MaxBytes
 	settings.Limits.MaxObjectCount, settings.Limits.MaxXRefEntries = maxPDFObjects, maxPDFObjects
 	settings.Limits.MaxObjectStreamCount = maxPDFObjects
 	document, err := pdfcpu.ReadWithContext(bounded, bytes.NewReader(data), settings)
@@ -113,7 +114,7 @@ func unpack(document *model.Context, id string) ([]byte, error) {
 		if err != nil || stream == nil {
 			return nil, unreadablePDF(err)
 		}
-		if err := stream.DecodeWithLimit(MaxBytes); err != nil {
+		if err := stream.DecodeWithLimit(xmltree.MaxBytes); err != nil {
 			return nil, unreadablePDF(err)
 		}
 		return stream.Content, nil

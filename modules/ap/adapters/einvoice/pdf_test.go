@@ -10,6 +10,7 @@ import (
 	"github.com/pdfcpu/pdfcpu/pkg/pdfcpu/model"
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/xmltree"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/einvoice"
 )
@@ -95,9 +96,9 @@ func TestReadPDF_Refusals(t *testing.T) { //nolint:paralleltest // see above
 		"only a header":          {[]byte("%PDF-1.7"), einvoice.CodePDFUnreadable, nil},
 		"no XML":                 {hybrid(t, map[string]string{"factur-x.xml": "text"}), einvoice.CodeXMLMalformed, nil},
 		"embedded file expands beyond the limit": {
-			hybrid(t, map[string]string{"factur-x.xml": strings.Repeat(" ", einvoice.MaxBytes+1)}), einvoice.CodePDFUnreadable, nil,
+			hybrid(t, map[string]string{"factur-x.xml": strings.Repeat(" ", xmltree.MaxBytes+1)}), einvoice.CodePDFUnreadable, nil,
 		},
-		"too large": {append([]byte("%PDF-1.7\n"), bytes.Repeat([]byte(" "), einvoice.MaxBytes)...), einvoice.CodeTooLarge, nil},
+		"too large": {append([]byte("%PDF-1.7\n"), bytes.Repeat([]byte(" "), xmltree.MaxBytes)...), einvoice.CodeTooLarge, nil},
 	} {
 		t.Run(name, func(t *testing.T) { //nolint:paralleltest // see above
 			_, err := einvoice.Read(bytes.NewReader(c.file))

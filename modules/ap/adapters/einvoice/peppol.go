@@ -19,13 +19,13 @@ var everyCharge = scope(func(root *Element) []*Element {
 var peppolRules = []Rule{
 	advised("PEPPOL-EN16931-R040", "BT-92", "An allowance or charge is its base amount times its percentage, to within 0.02.", checkChargeAmount),
 	advised("PEPPOL-EN16931-R041", "BT-93", "An allowance or charge with a percentage has its base amount.", each(everyCharge, func(e *Element) bool {
-		return !e.has(tagMultiplier) || e.has("cbc:BaseAmount")
+		return !has(e, tagMultiplier) || has(e, "cbc:BaseAmount")
 	})),
 	advised("PEPPOL-EN16931-R042", "BT-94", "An allowance or charge with a base amount has its percentage.", each(everyCharge, func(e *Element) bool {
-		return !e.has("cbc:BaseAmount") || e.has(tagMultiplier)
+		return !has(e, "cbc:BaseAmount") || has(e, tagMultiplier)
 	})),
 	advised("PEPPOL-EN16931-R043", "", "The indicator of an allowance or charge is true or false.", each(everyCharge, func(e *Element) bool {
-		indicator := e.text("cbc:ChargeIndicator")
+		indicator := e.Value("cbc:ChargeIndicator")
 		return indicator == "true" || indicator == "false"
 	})),
 	advised("PEPPOL-EN16931-R044", "BT-147", "A price has no charge, only a discount.", each(inLines("cac:Price", tagCharge), isAllowance)),
@@ -44,10 +44,10 @@ var peppolRules = []Rule{
 
 func checkChargeAmount(r Rule, root *Element) []fault.Violation {
 	var out []fault.Violation
-	currency := root.text(tagCurrency)
+	currency := root.Value(tagCurrency)
 	for _, e := range everyCharge(root) {
-		n, ok := numbers(e.find("cbc:BaseAmount"), e.find(tagMultiplier), e.find("cbc:Amount"))
-		if !ok || !e.has("cbc:BaseAmount") || !e.has(tagMultiplier) || len(out) > MaxFindings {
+		n, ok := numbers(e.Find("cbc:BaseAmount"), e.Find(tagMultiplier), e.Find("cbc:Amount"))
+		if !ok || !has(e, "cbc:BaseAmount") || !has(e, tagMultiplier) || len(out) > MaxFindings {
 			continue
 		}
 		expected := n[0].Mul(n[1]).Mul(percent)
@@ -61,8 +61,8 @@ func checkChargeAmount(r Rule, root *Element) []fault.Violation {
 func checkNetPrice(r Rule, root *Element) []fault.Violation {
 	var out []fault.Violation
 	for _, e := range inLines("cac:Price", tagCharge)(root) {
-		n, ok := numbers(e.find("cbc:BaseAmount"), e.find("cbc:Amount"), e.parent.find("cbc:PriceAmount"))
-		if ok && e.has("cbc:BaseAmount") && len(out) <= MaxFindings && !n[2].Equal(n[0].Sub(n[1])) {
+		n, ok := numbers(e.Find("cbc:BaseAmount"), e.Find("cbc:Amount"), e.Parent.Find("cbc:PriceAmount"))
+		if ok && has(e, "cbc:BaseAmount") && len(out) <= MaxFindings && !n[2].Equal(n[0].Sub(n[1])) {
 			out = append(out, r.violation(e))
 		}
 	}
@@ -70,7 +70,7 @@ func checkNetPrice(r Rule, root *Element) []fault.Violation {
 }
 
 func checkTotalsWithBreakdown(r Rule, root *Element) []fault.Violation {
-	found := at(tagTaxTotal).where(func(e *Element) bool { return e.find(tagSubtotal) != nil })(root)
+	found := at(tagTaxTotal).where(func(e *Element) bool { return e.Find(tagSubtotal) != nil })(root)
 	switch len(found) {
 	case 0:
 		return r.missing(root, tagTaxTotal, tagSubtotal)
@@ -82,9 +82,9 @@ func checkTotalsWithBreakdown(r Rule, root *Element) []fault.Violation {
 }
 
 func checkTotalsWithoutBreakdown(r Rule, root *Element) []fault.Violation {
-	found := at(tagTaxTotal).where(func(e *Element) bool { return e.find(tagSubtotal) == nil })(root)
+	found := at(tagTaxTotal).where(func(e *Element) bool { return e.Find(tagSubtotal) == nil })(root)
 	wanted := 0
-	if root.has("cbc:TaxCurrencyCode") {
+	if has(root, "cbc:TaxCurrencyCode") {
 		wanted = 1
 	}
 	switch {
@@ -98,46 +98,46 @@ func checkTotalsWithoutBreakdown(r Rule, root *Element) []fault.Violation {
 }
 
 func beginsWithin(start *Element) bool {
-	first, ok := parseDate(start.parent.parent.parent.text("cac:InvoicePeriod", "cbc:StartDate"))
+	first, ok := parseDate(start.Parent.Parent.Parent.Value("cac:InvoicePeriod", "cbc:StartDate"))
 	day, valid := parseDate(start.Text)
 	return !ok || !valid || day >= first
 }
 
 func endsWithin(end *Element) bool {
-	last, ok := parseDate(end.parent.parent.parent.text("cac:InvoicePeriod", "cbc:EndDate"))
+	last, ok := parseDate(end.Parent.Parent.Parent.Value("cac:InvoicePeriod", "cbc:EndDate"))
 	day, valid := parseDate(end.Text)
 	return !ok || !valid || day <= last
 }
 
 // quantityOf is the quantity of a line, nil if it has none.
 func quantityOf(line *Element) *Element {
-	if e := line.find("cbc:InvoicedQuantity"); e != nil {
+	if e := line.Find("cbc:InvoicedQuantity"); e != nil {
 		return e
 	}
-	return line.find("cbc:CreditedQuantity")
+	return line.Find("cbc:CreditedQuantity")
 }
 
 // checkLineNet compares net amounts with quantities and prices. It multiplies by the base
 // quantity instead of dividing the price by it, so that the comparison is exact.
 func checkLineNet(r Rule, root *Element) []fault.Violation {
 	var out []fault.Violation
-	currency := root.text(tagCurrency)
+	currency := root.Value(tagCurrency)
 	for _, line := range inLines()(root) {
 		if len(out) > MaxFindings {
 			break
 		}
-		quantity, price := quantityOf(line), line.find("cac:Price", "cbc:PriceAmount")
-		n, ok := numbers(line.find(tagLineNet), quantity, price, line.find("cac:Price", "cbc:BaseQuantity"))
-		if !ok || quantity == nil || price == nil || line.find(tagLineNet) == nil {
+		quantity, price := quantityOf(line), line.Find("cac:Price", "cbc:PriceAmount")
+		n, ok := numbers(line.Find(tagLineNet), quantity, price, line.Find("cac:Price", "cbc:BaseQuantity"))
+		if !ok || quantity == nil || price == nil || line.Find(tagLineNet) == nil {
 			continue
 		}
 		base := n[3]
-		if !line.has("cac:Price", "cbc:BaseQuantity") {
+		if !has(line, "cac:Price", "cbc:BaseQuantity") {
 			base = one
 		}
 		goods := n[0]
-		for _, e := range line.all(tagCharge) {
-			amount, valid := number(e.find("cbc:Amount"))
+		for _, e := range line.All(tagCharge) {
+			amount, valid := number(e.Find("cbc:Amount"))
 			ok = ok && valid
 			switch {
 			case isCharge(e):
@@ -147,8 +147,8 @@ func checkLineNet(r Rule, root *Element) []fault.Violation {
 			}
 		}
 		if ok && base.Sign() > 0 && goods.Mul(base).Sub(n[1].Mul(n[2])).Abs().Cmp(slack.Mul(base)) > 0 {
-			v := r.violation(line.find(tagLineNet))
-			v.Got, v.Currency = n[0].Fixed(amountDecimals), currencyOf(line.find(tagLineNet))
+			v := r.violation(line.Find(tagLineNet))
+			v.Got, v.Currency = n[0].Fixed(amountDecimals), currencyOf(line.Find(tagLineNet))
 			if v.Currency == "" && len(currency) == 3 {
 				v.Currency = currency
 			}
@@ -161,7 +161,7 @@ func checkLineNet(r Rule, root *Element) []fault.Violation {
 // hasUnitOfQuantity reports whether a price's base quantity has the unit of its line's
 // quantity, or none.
 func hasUnitOfQuantity(base *Element) bool {
-	quantity := quantityOf(base.parent.parent)
+	quantity := quantityOf(base.Parent.Parent)
 	unit := base.Attribute("unitCode")
 	return unit == "" || quantity == nil || unit == quantity.Attribute("unitCode")
 }

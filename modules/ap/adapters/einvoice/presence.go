@@ -77,7 +77,7 @@ var presenceRules = []Rule{
 	advised("BR-51", "BT-87", "A document has at most the first six and last four digits of a payment card.", each(at(tagMeans, "cac:CardAccount", "cbc:PrimaryAccountNumberID"), isShortened)),
 	required("BR-52", "BT-122", "Each supporting document has a reference.", eachHas(at("cac:AdditionalDocumentReference"), "cbc:ID")),
 	required("BR-53", "BT-111", "An invoice with a tax currency has the VAT total in that currency.", checkTaxCurrencyTotal),
-	required("BR-54", "BG-32", "Each attribute of an item has a name and a value.", each(anywhere("cac:AdditionalItemProperty"), func(e *Element) bool { return e.has("cbc:Name") && e.has("cbc:Value") })),
+	required("BR-54", "BG-32", "Each attribute of an item has a name and a value.", each(anywhere("cac:AdditionalItemProperty"), func(e *Element) bool { return has(e, "cbc:Name") && has(e, "cbc:Value") })),
 	required("BR-55", "BT-25", "Each reference to a preceding invoice has its number.", eachHas(at("cac:BillingReference"), "cac:InvoiceDocumentReference", "cbc:ID")),
 	required("BR-56", "BT-63", "The seller's tax representative has a VAT identifier.", each(at(tagRepresentative), hasVATID)),
 	required("BR-57", "BT-80", "The address of delivery has a country.", eachHas(at("cac:Delivery", "cac:DeliveryLocation", "cac:Address"), "cac:Country", "cbc:IdentificationCode")),
@@ -89,7 +89,7 @@ var presenceRules = []Rule{
 	required("BR-CO-03", "BT-7", "A tax point date and a tax point date code exclude each other.", checkTaxPoint),
 	required("BR-CO-04", "BT-151", "Each line has a VAT category.", each(inLines(), hasLineCategory)),
 	required("BR-CO-09", "BT-31", "A VAT identifier begins with the code of its country, or with EL for Greece.", each(anywhere("cac:PartyTaxScheme").where(isVAT).below("cbc:CompanyID"), hasCountryPrefix)),
-	required("BR-CO-19", "BG-14", "An invoicing period has a first or last day, or a tax point date code.", each(at("cac:InvoicePeriod"), func(e *Element) bool { return hasPeriod(e) || e.has("cbc:DescriptionCode") })),
+	required("BR-CO-19", "BG-14", "An invoicing period has a first or last day, or a tax point date code.", each(at("cac:InvoicePeriod"), func(e *Element) bool { return hasPeriod(e) || has(e, "cbc:DescriptionCode") })),
 	required("BR-CO-20", "BG-26", "The period of a line has a first or last day.", each(inLines("cac:InvoicePeriod"), hasPeriod)),
 	required("BR-CO-21", "BG-20", "Each allowance of the document has a reason or a reason code.", each(documentAllowances, hasReason)),
 	required("BR-CO-22", "BG-21", "Each charge of the document has a reason or a reason code.", each(documentCharges, hasReason)),
@@ -103,8 +103,8 @@ var presenceRules = []Rule{
 func presentInLines(tags ...string) check {
 	return func(r Rule, root *Element) []fault.Violation {
 		var out []fault.Violation
-		for _, line := range root.all(lineTag(root)) {
-			if len(out) <= MaxFindings && line.text(tags...) == "" {
+		for _, line := range root.All(lineTag(root)) {
+			if len(out) <= MaxFindings && line.Value(tags...) == "" {
 				out = append(out, r.missing(line, tags...)...)
 			}
 		}
@@ -113,16 +113,16 @@ func presentInLines(tags ...string) check {
 }
 
 func checkAnyLine(r Rule, root *Element) []fault.Violation {
-	if root.find(lineTag(root)) != nil {
+	if root.Find(lineTag(root)) != nil {
 		return nil
 	}
 	return r.missing(root, lineTag(root))
 }
 
 func checkTaxPoint(r Rule, root *Element) []fault.Violation {
-	date := root.find("cbc:TaxPointDate")
-	code := root.text("cac:InvoicePeriod", "cbc:DescriptionCode")
-	if date.value() == "" || code == "" {
+	date := root.Find("cbc:TaxPointDate")
+	code := root.Value("cac:InvoicePeriod", "cbc:DescriptionCode")
+	if date.Value() == "" || code == "" {
 		return nil
 	}
 	return []fault.Violation{r.violation(date)}
@@ -137,7 +137,7 @@ func checkSellerIdentified(r Rule, root *Element) []fault.Violation {
 }
 
 func checkTaxCurrencyTotal(r Rule, root *Element) []fault.Violation {
-	code := root.find("cbc:TaxCurrencyCode")
+	code := root.Find("cbc:TaxCurrencyCode")
 	if code == nil || len(taxTotals(root, code.Text)) > 0 {
 		return nil
 	}
@@ -147,18 +147,18 @@ func checkTaxCurrencyTotal(r Rule, root *Element) []fault.Violation {
 // isOtherPayee reports whether a payee has a name and shares neither name nor identifier
 // with the seller.
 func isOtherPayee(payee *Element) bool {
-	seller := payee.parent.find(tagSeller, tagParty)
-	return payee.has("cac:PartyName", "cbc:Name") &&
+	seller := payee.Parent.Find(tagSeller, tagParty)
+	return has(payee, "cac:PartyName", "cbc:Name") &&
 		!shares(payee, seller, "cac:PartyName", "cbc:Name") && !shares(payee, seller, "cac:PartyIdentification", "cbc:ID")
 }
 
 // shares reports whether two elements have an equal value down the same path.
 func shares(a, b *Element, tags ...string) bool {
 	known := map[string]bool{}
-	for _, e := range a.all(tags...) {
+	for _, e := range a.All(tags...) {
 		known[e.Text] = true
 	}
-	for _, e := range b.all(tags...) {
+	for _, e := range b.All(tags...) {
 		if known[e.Text] {
 			return true
 		}
@@ -168,7 +168,7 @@ func shares(a, b *Element, tags ...string) bool {
 
 func hasUnit(line *Element) bool {
 	for _, tag := range []string{"cbc:InvoicedQuantity", "cbc:CreditedQuantity"} {
-		if line.find(tag).Attribute("unitCode") != "" {
+		if line.Find(tag).Attribute("unitCode") != "" {
 			return true
 		}
 	}
@@ -185,17 +185,17 @@ func isNotNegative(e *Element) bool {
 // isOrderedPeriod reports whether a period does not end before it begins. A period without
 // one of the days, or with one that is no date, has no order.
 func isOrderedPeriod(period *Element) bool {
-	start, first := parseDate(period.text("cbc:StartDate"))
-	end, last := parseDate(period.text("cbc:EndDate"))
+	start, first := parseDate(period.Value("cbc:StartDate"))
+	end, last := parseDate(period.Value("cbc:EndDate"))
 	return !first || !last || end >= start
 }
 
-func hasPeriod(e *Element) bool { return e.has("cbc:StartDate") || e.has("cbc:EndDate") }
+func hasPeriod(e *Element) bool { return has(e, "cbc:StartDate") || has(e, "cbc:EndDate") }
 
 // vatCategories lists the VAT categories of a subtotal, an allowance or a charge.
 func vatCategories(e *Element) []*Element {
 	var out []*Element
-	for _, c := range e.all("cac:TaxCategory") {
+	for _, c := range e.All("cac:TaxCategory") {
 		if isVAT(c) {
 			out = append(out, c)
 		}
@@ -205,7 +205,7 @@ func vatCategories(e *Element) []*Element {
 
 func hasVATCategory(e *Element) bool {
 	for _, c := range vatCategories(e) {
-		if c.has("cbc:ID") {
+		if has(c, "cbc:ID") {
 			return true
 		}
 	}
@@ -214,7 +214,7 @@ func hasVATCategory(e *Element) bool {
 
 func hasRate(e *Element) bool {
 	for _, c := range vatCategories(e) {
-		if c.has("cbc:Percent") || c.text("cbc:ID") == "O" {
+		if has(c, "cbc:Percent") || c.Value("cbc:ID") == "O" {
 			return true
 		}
 	}
@@ -222,8 +222,8 @@ func hasRate(e *Element) bool {
 }
 
 func hasLineCategory(line *Element) bool {
-	for _, c := range line.all("cac:Item", "cac:ClassifiedTaxCategory") {
-		if isVAT(c) && c.has("cbc:ID") {
+	for _, c := range line.All("cac:Item", "cac:ClassifiedTaxCategory") {
+		if isVAT(c) && has(c, "cbc:ID") {
 			return true
 		}
 	}
@@ -231,7 +231,7 @@ func hasLineCategory(line *Element) bool {
 }
 
 func isCreditTransfer(means *Element) bool {
-	code := means.text("cbc:PaymentMeansCode")
+	code := means.Value("cbc:PaymentMeansCode")
 	return code == "30" || code == "58"
 }
 
@@ -239,8 +239,8 @@ func isShortened(card *Element) bool { return utf8.RuneCountInString(card.Text) 
 
 // hasVATID reports whether a party is registered for VAT.
 func hasVATID(party *Element) bool {
-	for _, scheme := range party.all("cac:PartyTaxScheme") {
-		if isVAT(scheme) && scheme.has("cbc:CompanyID") {
+	for _, scheme := range party.All("cac:PartyTaxScheme") {
+		if isVAT(scheme) && has(scheme, "cbc:CompanyID") {
 			return true
 		}
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/xmltree"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/einvoice"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
@@ -74,7 +75,7 @@ func TestRead_SoundDocument(t *testing.T) {
 
 func TestRead_Refusals(t *testing.T) {
 	t.Parallel()
-	deep := strings.Repeat("<cac:X>", einvoice.MaxDepth) + strings.Repeat("</cac:X>", einvoice.MaxDepth)
+	deep := strings.Repeat("<cac:X>", xmltree.MaxDepth) + strings.Repeat("</cac:X>", xmltree.MaxDepth)
 	cases := []struct {
 		name, text, code string
 		rules            []string // rules violated, or codes of other findings
@@ -220,16 +221,16 @@ func TestRead_Limits(t *testing.T) {
 	require.Equal(t, einvoice.CodeTooLarge, fault.CodeOf(err))
 	require.Equal(t, fault.TooLarge, fault.KindOf(err))
 
-	many := `<Invoice xmlns="` + einvoice.NamespaceInvoice + `" ` + namespaces + `>` + strings.Repeat("<cac:X/>", einvoice.MaxElements) + "<cac:X/></Invoice>"
+	many := `<Invoice xmlns="` + einvoice.NamespaceInvoice + `" ` + namespaces + `>` + strings.Repeat("<cac:X/>", xmltree.MaxElements) + "<cac:X/></Invoice>"
 	_, err = readText(many)
 	require.Equal(t, einvoice.CodeTooLarge, fault.CodeOf(err))
 
-	lines := strings.Repeat("<cac:InvoiceLine/>", einvoice.MaxElements/2)
+	lines := strings.Repeat("<cac:InvoiceLine/>", xmltree.MaxElements/2)
 	_, err = readText(invoice("<cac:InvoiceLine>", lines+"<cac:InvoiceLine>"))
 	require.Equal(t, einvoice.CodeRuleViolated, fault.CodeOf(err))
 	require.Len(t, violations(err), einvoice.MaxFindings)
 
-	wrong := strings.Repeat("<cbc:XAmount>1.234</cbc:XAmount>", einvoice.MaxElements/2)
+	wrong := strings.Repeat("<cbc:XAmount>1.234</cbc:XAmount>", xmltree.MaxElements/2)
 	_, err = readText(invoice("<cac:InvoiceLine>", "<cac:AllowanceCharge>"+wrong+"</cac:AllowanceCharge><cac:InvoiceLine>"))
 	require.Equal(t, einvoice.CodeValueInvalid, fault.CodeOf(err)) // no indicator
 	require.Len(t, violations(err), einvoice.MaxFindings)
@@ -275,7 +276,7 @@ func TestRead_LongTokens(t *testing.T) { //nolint:paralleltest // see above
 			require.Equal(t, einvoice.CodeFieldTooLong, f.Code)
 			require.Equal(t, fault.TooLarge, f.Kind)
 			require.Equal(t, c.element, f.Attributes["element"])
-			require.Equal(t, einvoice.MaxText, f.Attributes["limit"])
+			require.Equal(t, xmltree.MaxText, f.Attributes["limit"])
 			require.Contains(t, f.Detail, c.element)
 			require.Contains(t, f.Detail, "65536")
 			require.NotEmpty(t, f.Attributes["sha256"])
@@ -321,7 +322,7 @@ func TestRead_ManyElements(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			many := strings.Repeat(group, einvoice.MaxElements/strings.Count(group, "</")-50) // the rest of the document has fewer
+			many := strings.Repeat(group, xmltree.MaxElements/strings.Count(group, "</")-50) // the rest of the document has fewer
 			_, err := readText(invoice("<cbc:IssueDate>", many+"<cbc:IssueDate>"))
 			require.Equal(t, fault.Invalid, fault.KindOf(err))
 		})
@@ -365,8 +366,8 @@ func FuzzRead(f *testing.F) {
 		f.Add(ciiSample(f, name))
 	}
 	f.Add(invoice())
-	f.Add(invoice("<cbc:IssueDate>", "<cbc:Note>"+strings.Repeat("a ", einvoice.MaxText)+"</cbc:Note><cbc:IssueDate>"))
-	f.Add(invoice("<cac:InvoiceLine>", embedded("<![CDATA["+strings.Repeat("AAAA", einvoice.MaxText)+"]]>")+"<cac:InvoiceLine>"))
+	f.Add(invoice("<cbc:IssueDate>", "<cbc:Note>"+strings.Repeat("a ", xmltree.MaxText)+"</cbc:Note><cbc:IssueDate>"))
+	f.Add(invoice("<cac:InvoiceLine>", embedded("<![CDATA["+strings.Repeat("AAAA", xmltree.MaxText)+"]]>")+"<cac:InvoiceLine>"))
 	f.Add(`<?xml version="1.0" encoding="latin1"?><Invoice xmlns="` + einvoice.NamespaceInvoice + `"/>`)
 	f.Fuzz(func(t *testing.T, text string) {
 		d, err := readText(text)

@@ -27,7 +27,7 @@ func (r Rule) Check(root *Element) []fault.Violation { return r.check(r, root) }
 // appliesTo reports whether the rule speaks of the document's syntax. The rules of the
 // binding to UBL say nothing of CII but where a second value would be ambiguous there too.
 func (r Rule) appliesTo(root *Element) bool {
-	return root.origin == nil || !strings.HasPrefix(r.ID, "UBL-") || r.ID == "UBL-SR-12" || r.ID == "UBL-SR-18" || r.ID == "UBL-SR-48"
+	return root.Origin == nil || !strings.HasPrefix(r.ID, "UBL-") || r.ID == "UBL-SR-12" || r.ID == "UBL-SR-18" || r.ID == "UBL-SR-48"
 }
 
 // Rules lists every rule that is checked, in the order of findings.
@@ -85,7 +85,7 @@ func (r Rule) violation(at *Element) fault.Violation {
 // missing makes the violation for an absent path of tags below an element.
 func (r Rule) missing(below *Element, tags ...string) []fault.Violation {
 	v := r.violation(below)
-	if below.origin == nil {
+	if below.Origin == nil {
 		v.Element += "/" + strings.Join(tags, "/")
 	}
 	v.Detail += " It is missing here."
@@ -103,11 +103,11 @@ func (r Rule) compare(currency string, below *Element, tag string, expected, got
 
 func (r Rule) differing(currency string, below *Element, tag string, expected, got money.Number) fault.Violation {
 	var v fault.Violation
-	if at := below.find(tag); at != nil {
+	if at := below.Find(tag); at != nil {
 		v = r.violation(at)
 	} else {
 		v = r.violation(below)
-		if below.origin == nil {
+		if below.Origin == nil {
 			v.Element += "/" + tag
 		}
 	}
@@ -128,24 +128,24 @@ func document(root *Element) []*Element { return []*Element{root} }
 
 // at selects every element down a path from the root.
 func at(tags ...string) scope {
-	return func(root *Element) []*Element { return root.all(tags...) }
+	return func(root *Element) []*Element { return root.All(tags...) }
 }
 
 // inLines selects the lines, or every element down a path from a line.
 func inLines(tags ...string) scope {
-	return func(root *Element) []*Element { return root.all(append([]string{lineTag(root)}, tags...)...) }
+	return func(root *Element) []*Element { return root.All(append([]string{lineTag(root)}, tags...)...) }
 }
 
 // anywhere selects every element down a path of tags that begins at any depth.
 func anywhere(tags ...string) scope {
 	return func(root *Element) []*Element {
-		found := root.byTag[tags[0]]
+		found := root.ByTag(tags[0])
 		if len(tags) == 1 {
 			return found
 		}
 		var out []*Element
 		for _, e := range found {
-			out = append(out, e.all(tags[1:]...)...)
+			out = append(out, e.All(tags[1:]...)...)
 		}
 		return out
 	}
@@ -156,7 +156,7 @@ func anywhereOf(tags ...string) scope {
 	return func(root *Element) []*Element {
 		var out []*Element
 		for _, tag := range tags {
-			out = append(out, root.byTag[tag]...)
+			out = append(out, root.ByTag(tag)...)
 		}
 		return out
 	}
@@ -180,7 +180,7 @@ func (s scope) below(tags ...string) scope {
 	return func(root *Element) []*Element {
 		var out []*Element
 		for _, e := range s(root) {
-			out = append(out, e.all(tags...)...)
+			out = append(out, e.All(tags...)...)
 		}
 		return out
 	}
@@ -211,7 +211,7 @@ func eachHas(s scope, tags ...string) check {
 			if len(out) > MaxFindings {
 				break
 			}
-			if !e.has(tags...) {
+			if !has(e, tags...) {
 				out = append(out, r.missing(e, tags...)...)
 			}
 		}
@@ -225,7 +225,7 @@ func atMost(limit int, s scope, tags ...string) check {
 	return func(r Rule, root *Element) []fault.Violation {
 		var out []fault.Violation
 		for _, e := range s(root) {
-			if found := e.all(tags...); len(found) > limit && len(out) <= MaxFindings {
+			if found := e.All(tags...); len(found) > limit && len(out) <= MaxFindings {
 				out = append(out, r.violation(found[limit]))
 			}
 		}
@@ -234,10 +234,10 @@ func atMost(limit int, s scope, tags ...string) check {
 }
 
 // has reports whether an element with a value is down the path of tags. A group has a value
-// by being there. Other than text, has takes a placeholder for a value, as the published
+// by being there. Other than Value, has takes a placeholder for a value, as the published
 // rules do.
-func (e *Element) has(tags ...string) bool {
-	for _, found := range e.all(tags...) {
+func has(e *Element, tags ...string) bool {
+	for _, found := range e.All(tags...) {
 		if found.Space == NamespaceAggregate || found.Text != "" {
 			return true
 		}
@@ -247,28 +247,28 @@ func (e *Element) has(tags ...string) bool {
 
 // either reports whether at least one of two elements has a value.
 func either(first, second string) func(*Element) bool {
-	return func(e *Element) bool { return e.has(first) || e.has(second) }
+	return func(e *Element) bool { return has(e, first) || has(e, second) }
 }
 
 // isVAT reports whether a tax category or tax registration belongs to VAT.
-func isVAT(e *Element) bool { return strings.EqualFold(e.text("cac:TaxScheme", "cbc:ID"), "VAT") }
+func isVAT(e *Element) bool { return strings.EqualFold(e.Value("cac:TaxScheme", "cbc:ID"), "VAT") }
 
 // isAllowance and isCharge distinguish allowances from charges. One without a readable
 // indicator is neither; mapping refuses it.
 func isAllowance(e *Element) bool {
-	charge, ok := parseIndicator(e.text("cbc:ChargeIndicator"))
+	charge, ok := parseIndicator(e.Value("cbc:ChargeIndicator"))
 	return ok && !charge
 }
 
 func isCharge(e *Element) bool {
-	charge, ok := parseIndicator(e.text("cbc:ChargeIndicator"))
+	charge, ok := parseIndicator(e.Value("cbc:ChargeIndicator"))
 	return ok && charge
 }
 
 // present makes the check that an element exists and is neither empty nor a placeholder.
 func present(tags ...string) check {
 	return func(r Rule, root *Element) []fault.Violation {
-		if root.text(tags...) != "" {
+		if root.Value(tags...) != "" {
 			return nil
 		}
 		return r.missing(root, tags...)

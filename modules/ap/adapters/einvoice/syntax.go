@@ -9,7 +9,7 @@ import (
 var (
 	vatSchemes   = func(tags ...string) scope { return at(append(tags, "cac:PartyTaxScheme")...).where(isVAT) }
 	otherSchemes = func(tags ...string) scope {
-		return at(append(tags, "cac:PartyTaxScheme")...).where(func(e *Element) bool { return !isVAT(e) && e.has("cac:TaxScheme", "cbc:ID") })
+		return at(append(tags, "cac:PartyTaxScheme")...).where(func(e *Element) bool { return !isVAT(e) && has(e, "cac:TaxScheme", "cbc:ID") })
 	}
 	payee = at(tagPayee)
 )
@@ -24,7 +24,7 @@ var syntaxRules = []Rule{
 	required("UBL-SR-02", "BT-15", "There is at most one receipt.", atMost(1, document, "cac:ReceiptDocumentReference", "cbc:ID")),
 	required("UBL-SR-03", "BT-16", "There is at most one despatch advice.", atMost(1, document, "cac:DespatchDocumentReference", "cbc:ID")),
 	required("UBL-SR-04", "BT-18", "There is at most one invoiced object.", single(at("cac:AdditionalDocumentReference").where(func(e *Element) bool {
-		return e.text("cbc:DocumentTypeCode") == invoicedObject
+		return e.Value("cbc:DocumentTypeCode") == invoicedObject
 	}).below("cbc:ID"))),
 	required("UBL-SR-05", "BT-20", "There is at most one note on the payment terms.", atMost(1, document, "cac:PaymentTerms", "cbc:Note")),
 	required("UBL-SR-06", "BT-25", "A reference to a preceding invoice names one invoice.", atMost(1, at("cac:BillingReference"), "cac:InvoiceDocumentReference")),
@@ -67,14 +67,14 @@ var syntaxRules = []Rule{
 	required("UBL-SR-45", "BT-9", "There is at most one due date.", atMost(1, document, tagMeans, "cbc:PaymentDueDate")),
 	required("UBL-SR-47", "BT-81", "All payment instructions have the same payment means.", equalValues("cbc:PaymentMeansCode")),
 	required("UBL-SR-48", "BT-151", "A line has exactly one VAT category.", each(inLines(), func(line *Element) bool {
-		return len(line.all("cac:Item", "cac:ClassifiedTaxCategory")) == 1
+		return len(line.All("cac:Item", "cac:ClassifiedTaxCategory")) == 1
 	})),
 	required("UBL-SR-49", "BT-8", "There is at most one tax point date code.", atMost(1, document, "cac:InvoicePeriod", "cbc:DescriptionCode")),
 	required("UBL-SR-50", "BT-154", "An item has at most one description.", atMost(1, inLines(), "cac:Item", "cbc:Description")),
 	required("UBL-SR-51", "", "An address has at most one third line.", atMost(1, anywhereOf(tagAddress, "cac:Address"), "cac:AddressLine")),
 	required("UBL-SR-52", "BT-128", "A line refers to at most one document.", atMost(1, inLines(), "cac:DocumentReference")),
 	required("UBL-SR-53", "BT-31", "A tax registration has an identifier and a scheme.", each(anywhere("cac:PartyTaxScheme"), func(e *Element) bool {
-		return e.has("cac:TaxScheme", "cbc:ID") && e.has("cbc:CompanyID")
+		return has(e, "cac:TaxScheme", "cbc:ID") && has(e, "cbc:CompanyID")
 	})),
 	required("UBL-SR-54", "BG-18", "There is at most one payment card.", atMost(1, document, tagMeans, "cac:CardAccount")),
 	required("UBL-SR-55", "BG-19", "There is at most one direct debit mandate.", atMost(1, document, tagMeans, "cac:PaymentMandate")),
@@ -109,7 +109,7 @@ func isNotSEPA(e *Element) bool { return !strings.EqualFold(e.Attribute("schemeI
 // hasObjectScheme reports whether a supporting document is an invoiced object, or has
 // neither scheme nor type code.
 func hasObjectScheme(e *Element) bool {
-	code := e.text("cbc:DocumentTypeCode")
-	return code == invoicedObject || e.parent.Name == "CreditNote" && code == "50" ||
-		e.find("cbc:ID").Attribute("schemeID") == "" && e.find("cbc:DocumentTypeCode") == nil
+	code := e.Value("cbc:DocumentTypeCode")
+	return code == invoicedObject || e.Parent.Name == "CreditNote" && code == "50" ||
+		e.Find("cbc:ID").Attribute("schemeID") == "" && e.Find("cbc:DocumentTypeCode") == nil
 }

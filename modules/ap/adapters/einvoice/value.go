@@ -61,10 +61,10 @@ func decimals(s string) int {
 // number reads an element. An absent one counts as 0; ok is false for a text that is no
 // number.
 func number(e *Element) (n money.Number, ok bool) {
-	if e.value() == "" {
+	if e.Value() == "" {
 		return money.Number{}, true
 	}
-	return parseDecimal(e.value())
+	return parseDecimal(e.Value())
 }
 
 // parseDate reads an xsd:date. It ignores the time zone that the type allows, as document

@@ -1,4 +1,4 @@
-package einvoice
+package xmltree
 
 import (
 	"crypto/sha256"
@@ -98,7 +98,7 @@ func (b *blob) flush() {
 	b.n = 0
 }
 
-func (b *blob) close() *content {
+func (b *blob) close() *Content {
 	b.flush()
-	return &content{sha256: hex.EncodeToString(b.hash.Sum(nil)), size: b.size, valid: !b.bad}
+	return &Content{SHA256: hex.EncodeToString(b.hash.Sum(nil)), Size: b.size, Valid: !b.bad}
 }
