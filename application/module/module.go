@@ -130,9 +130,11 @@ type State interface {
 	// from a cache, so prefer Stream for what is in a stream. Further faults: report.not_found,
 	// CodeReportUnbound, report.parameter_*, report.too_many_rows beyond MaxReportRows, read.rebuilding.
 	Report(ctx context.Context, r ReportRead) (rows []any, err error)
-	// Waiting counts intents of the types that wait for approval with an effective
-	// date in the range, for closing periods.
-	Waiting(ctx context.Context, types []string, from, to event.Date) (int, error)
+	// Waiting finds the intents of the types (none: of any type) that wait for approval with an
+	// effective date in the range, for closing periods. That no further intent begins to wait
+	// becomes an append condition, so a close and a submission that race are decided under the
+	// append lock. It never uses cached states.
+	Waiting(ctx context.Context, types []string, from, to event.Date) (WaitingIntents, error)
 	// Open returns a document with its sealed values in clear, such as a member of a folded
 	// state. An erased value is shredding.Redacted; what was opened is no expectation, so a
 	// value may be erased between planning and append. Faults: pii.class_undeclared if
@@ -143,6 +145,15 @@ type State interface {
 
 // TaggedLimit bounds what State.Tagged returns per tag.
 const TaggedLimit = 20
+
+// WaitingIntents are intents that wait for approval.
+type WaitingIntents struct {
+	Count int
+	IDs   []event.ID // of the oldest, at most WaitingLimit
+}
+
+// WaitingLimit bounds the ids that State.Waiting returns.
+const WaitingLimit = 20
 
 // Load folds a stream whose state has type T.
 func Load[T any](ctx context.Context, s State, id event.StreamID) (T, error) {

@@ -11,6 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -266,24 +267,38 @@ func (v *planView) Open(ctx context.Context, document json.RawMessage) (json.Raw
 	return v.open(ctx, document)
 }
 
-// maxWaitingIntents bounds how many waiting intents Waiting reads. With more of them in the
-// partition, of any type, its count is a lower bound.
-const maxWaitingIntents = 1000
-
-// Waiting implements module.State. The count becomes no expectation: parking an intent
-// writes no event that an append could be tested against.
-func (v *planView) Waiting(ctx context.Context, types []string, from, to event.Date) (int, error) {
-	waiting, err := v.states.intents.WaitingIntents(ctx, v.entity.Partition, maxWaitingIntents)
+// Waiting implements module.State. It reads the head before the rows, so the rows have every
+// intent that waited then; the condition refuses the append if one began to wait since, or waits
+// on with another plan and so perhaps another date. An intent that is decided meanwhile needs no
+// condition: with fewer of them the planner refuses less.
+func (v *planView) Waiting(ctx context.Context, types []string, from, to event.Date) (module.WaitingIntents, error) {
+	var found module.WaitingIntents
+	head, err := v.states.reader.Head(ctx, v.entity.Partition)
 	if err != nil {
-		return 0, err
+		return found, err
 	}
-	n := 0
-	for _, w := range waiting {
-		if w.HasEffectiveDate && w.EffectiveDate >= from && w.EffectiveDate <= to && containsOrEmpty(types, w.Type) {
-			n++
+	q := ports.IntentQuery{Partition: v.entity.Partition, Status: intent.PendingApproval, Limit: listPage}
+	for more := true; more; {
+		page, err := v.states.intents.ListIntents(ctx, q)
+		if err != nil {
+			return found, err
+		}
+		for _, w := range page {
+			if !w.HasEffectiveDate || w.EffectiveDate < from || w.EffectiveDate > to || !containsOrEmpty(types, w.Type) {
+				continue
+			}
+			if found.Count++; len(found.IDs) < module.WaitingLimit {
+				found.IDs = append(found.IDs, w.ID)
+			}
+		}
+		if more = len(page) == listPage; more {
+			q.After = page[len(page)-1].ID
 		}
 	}
-	return n, nil
+	v.conditions = append(v.conditions, concurrency.AppendCondition{
+		Items: []concurrency.Item{{Types: []string{intent.Waiting, intent.ApprovalRecorded}}}, After: head.Sequence,
+	})
+	return found, nil
 }
 
 // containsOrEmpty reports whether a list of names has a name; an empty list has every name.

@@ -38,8 +38,8 @@ func (f folded) Report(context.Context, module.ReportRead) ([]any, error) {
 	return nil, errors.New("the test has no read models")
 }
 
-func (f folded) Waiting(context.Context, []string, event.Date, event.Date) (int, error) {
-	return 0, nil
+func (f folded) Waiting(context.Context, []string, event.Date, event.Date) (module.WaitingIntents, error) {
+	return module.WaitingIntents{}, nil
 }
 
 func (f folded) Open(_ context.Context, document json.RawMessage) (json.RawMessage, error) {

@@ -2,6 +2,7 @@ package gl
 
 import (
 	"context"
+	"strings"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -70,10 +71,8 @@ func (m *Module) checkHardClose(ctx context.Context, s module.State, p periodCon
 	if err != nil {
 		return err
 	}
-	if waiting > 0 {
-		return fault.New(fault.FailedPrecondition, "gl.period.pending_intents",
-			"%d intents that would post into period %s wait for approval; approve or reject them first", waiting, p.span.Period).
-			With("period", p.span.Period).With("waiting", waiting)
+	if waiting.Count > 0 {
+		return pendingIntentsFault(p.span.Period, waiting)
 	}
 	if p.request.Module == contract.ModuleName {
 		if err := checkNoReversalDue(ctx, s, p.span); err != nil {
@@ -108,6 +107,16 @@ func (m *Module) checkHardClose(ctx context.Context, s module.State, p periodCon
 		return p.checkYearClosed(ctx, s)
 	}
 	return nil
+}
+
+func pendingIntentsFault(period string, waiting module.WaitingIntents) error {
+	ids := make([]string, len(waiting.IDs))
+	for i, id := range waiting.IDs {
+		ids[i] = id.String()
+	}
+	return fault.New(fault.FailedPrecondition, "gl.period.pending_intents",
+		"%d intents that would post into period %s wait for approval (%s); approve or reject them first", waiting.Count, period, strings.Join(ids, ", ")).
+		With("period", period).With("waiting", waiting.Count).With("intent_ids", ids)
 }
 
 // checkYearClosed refuses the hard close of a year's last period, after which its income and

@@ -186,6 +186,8 @@ func TestHardClose_PendingIntents(t *testing.T) {
 	waiting := b.pend(t, "gl_accountant", "gl.post_journal", twoLines("20000", "20000", "USD", "2026-03-15"))
 	f := b.refuse(t, "gl.period.pending_intents", "controller", "gl.close_period", `{"module": "gl", "period": "2026-03", "level": "hard"}`)
 	require.Equal(t, 1, f.Attributes["waiting"])
+	require.Equal(t, []string{waiting.IntentID.String()}, f.Attributes["intent_ids"])
+	require.Contains(t, f.Detail, waiting.IntentID.String())
 	_, err := b.intake.Reject(t.Context(), b.caller("controller:2"), pipeline.Decision{LegalEntity: b.entity, Intent: waiting.IntentID, Comment: "not this month"})
 	require.NoError(t, err)
 	b.period(t, "hard", "gl", "2026-03", "")
