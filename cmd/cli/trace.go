@@ -4,8 +4,10 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"time"
 
@@ -24,7 +26,8 @@ func traceCommand() *cobra.Command {
 		Use:   "trace ID",
 		Short: "From an event, document or journal back to its paper and the persons",
 		Long: "trace follows causes to the root: who did what, when, through which intent, let\n" +
-			"through by which rules. With --effects it shows what the event led to instead, with\n" +
+			"through by which rules; and what became of a document between two of them, such as\n" +
+			"a hold and who released it. With --effects it shows what the event led to instead, with\n" +
 			"--process everything that happened under its correlation id, and when. ID is an\n" +
 			"event's id, a journal number, or the id of a document or vendor, of which the last\n" +
 			"event is taken.",
@@ -80,8 +83,12 @@ func (t *trace) showCauses(ctx context.Context, id string) error {
 	if err != nil {
 		return err
 	}
+	history, err := t.stepsBetween(ctx, chain.Lineage)
+	if err != nil {
+		return err
+	}
 	intents := map[string]client.Intent{}
-	for _, e := range chain.Lineage {
+	for _, e := range slices.Concat(chain.Lineage, history.all()) {
 		if _, known := intents[e.IntentID]; known || e.IntentID == "" {
 			continue
 		}
@@ -89,16 +96,74 @@ func (t *trace) showCauses(ctx context.Context, id string) error {
 			return err
 		}
 	}
-	answer := map[string]any{"lineage": chain.Lineage, "truncated": chain.Truncated, "left_out": leftOutList(chain.LeftOut), "intents": intents}
+	answer := map[string]any{"lineage": chain.Lineage, "truncated": chain.Truncated, "left_out": leftOutList(chain.LeftOut), "intents": intents, "steps_between": history}
 	if len(chain.Names) > 0 {
 		answer["names"] = chain.Names
 	}
 	return t.show(answer, func(p *page) {
 		for depth, e := range chain.Lineage {
+			p.between(depth, history[e.ID], intents)
 			p.cause(depth, e, intents[e.IntentID], chain.Names)
 		}
 		p.leftOut(chain.LeftOut)
 	})
+}
+
+// maxStepsBetween bounds the events of a document that are shown between two of the chain.
+const maxStepsBetween = 20
+
+// documentSteps are, by an event of the chain, the events of its stream that came between it and
+// the chain's event before it on that stream. They caused nothing of the chain, but tell what became of the
+// document meanwhile: who held it and who released the hold, who validated it, who approved
+// first.
+type documentSteps map[string][]client.Event
+
+func (d documentSteps) all() []client.Event {
+	var out []client.Event
+	for _, id := range slices.Sorted(maps.Keys(d)) {
+		out = append(out, d[id]...)
+	}
+	return out
+}
+
+// stepsBetween reads the steps of a chain. A stream that the caller may not read has none.
+func (t *trace) stepsBetween(ctx context.Context, chain []client.Event) (documentSteps, error) {
+	out := documentSteps{}
+	last := map[string]int64{} // version of the chain's last event, by stream
+	for _, e := range chain {
+		stream := e.Scope.LegalEntity + " " + e.Stream.Type + "/" + e.Stream.ID
+		before, again := last[stream]
+		last[stream] = e.Stream.Version
+		missing := e.Stream.Version - before - 1
+		if !again || missing <= 0 {
+			continue
+		}
+		count := min(missing, maxStepsBetween)
+		page, err := t.ReadStream(ctx, e.Stream.Type, e.Stream.ID, client.ReadStreamParams{
+			LegalEntity: e.Scope.LegalEntity, From: e.Stream.Version - count, Count: int(count), Raw: t.raw,
+		})
+		if kind := fault.KindOf(err); err != nil && kind != fault.NotFound && kind != fault.Forbidden && kind != fault.Gone {
+			return nil, err
+		}
+		out[e.ID] = slices.DeleteFunc(page.Events, func(found client.Event) bool {
+			return found.Stream.Version <= before || found.Stream.Version >= e.Stream.Version
+		})
+	}
+	return out, nil
+}
+
+// between writes the steps of a document before an event of the chain.
+func (p *page) between(depth int, steps []client.Event, intents map[string]client.Intent) {
+	indent := strings.Repeat("   ", depth)
+	for _, e := range steps {
+		in := intents[e.IntentID]
+		p.line("%s", strings.TrimRight(indent+"│ "+e.Type+"  "+headline(e), " "))
+		line := fmt.Sprintf("%s│      %s by %s", indent, e.RecordedAt.UTC().Format(millisecondLayout), actorLine(e.Actor, in.Names))
+		if e.IntentID != "" {
+			line += fmt.Sprintf(", intent %s %s", in.Type, e.IntentID)
+		}
+		p.line("%s", line)
+	}
 }
 
 var journalNumber = regexp.MustCompile(`^[A-Z]{2}-[A-Za-z0-9._-]+-\d{6}$`)
@@ -186,13 +251,16 @@ func (p *page) cause(depth int, e client.Event, in client.Intent, names client.P
 	}
 }
 
-// headline picks the members of an event's data that identify it: numbers, names, amounts.
+// headline picks the members of an event's data that tell what it is about, whatever its
+// module: numbers, names, kind and reason, an amount.
 func headline(e client.Event) string {
 	var d struct {
 		InvoiceNumber string      `json:"invoice_number"`
 		JournalNumber string      `json:"journal_number"`
 		VendorID      string      `json:"vendor_id"`
 		Name          string      `json:"name"`
+		Kind          string      `json:"kind"`
+		Reason        string      `json:"reason"`
 		Currency      string      `json:"currency"`
 		Total         json.Number `json:"total_amount"`
 		TotalDebit    json.Number `json:"total_debit"`
@@ -204,7 +272,10 @@ func headline(e client.Event) string {
 		return ""
 	}
 	var parts []string
-	for _, s := range []string{d.JournalNumber, d.InvoiceNumber, d.VendorID, d.Name} {
+	if d.Reason != "" {
+		d.Reason = strconv.Quote(d.Reason)
+	}
+	for _, s := range []string{d.JournalNumber, d.InvoiceNumber, d.VendorID, d.Name, d.Kind, d.Reason} {
 		if s != "" {
 			parts = append(parts, s)
 		}

@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"strings"
 	"testing"
 	"time"
 
@@ -44,6 +45,41 @@ func TestTrace_Names(t *testing.T) {
 			require.Contains(t, out, want, tc.args)
 		}
 	}
+}
+
+// Between two events of a document's chain stand the document's own steps: here a hold, and who
+// released it.
+func TestTrace_StepsBetween(t *testing.T) {
+	t.Setenv("BACKBONE_LEGAL_ENTITY", "")
+	ids := []string{intentID, "01JQ8E6Z6G3V5T8C9N2M4K7R1Q", "01JQ8E6Z6G3V5T8C9N2M4K7R1R", "01JQ8E6Z6G3V5T8C9N2M4K7R1S"}
+	made := func(version int, eventType, person, data string) client.Event {
+		return client.Event{
+			ID: ids[version-1], Type: eventType, IntentID: ids[version-1], Actor: client.Actor{Type: "human", ID: person, Name: "role"}, Data: []byte(data),
+			Stream: client.EventStream{Type: "ap.invoice", ID: "D-1", Version: int64(version)}, Scope: client.Scope{LegalEntity: "DEMF"},
+		}
+	}
+	submitted, approved := made(1, "ap.invoice.submitted", "p-1", `{}`), made(4, "ap.invoice.approved", "p-2", `{}`)
+	held := made(2, "ap.invoice.held", "p-1", `{"kind": "DISPUTE", "reason": "broken"}`)
+	released := made(3, "ap.invoice.hold_released", "p-3", `{"kind": "DISPUTE", "reason": "credit \"agreed\""}`)
+	answers := []any{
+		client.EventAnswer{Event: approved}, client.Lineage{Lineage: []client.Event{submitted, approved}},
+		client.StreamPage{Events: []client.Event{held, released, approved}},
+		client.Intent{Type: "ap.submit_invoice"}, client.Intent{Type: "ap.approve_invoice"}, client.Intent{Type: "ap.hold_invoice"},
+		client.Intent{Type: "ap.release_hold", Names: client.PersonNames{"p-3": "Carla Chief"}},
+	}
+	o := serveAnswers(t, answers...)
+	require.NoError(t, o.run(t, "trace", intentID))
+	require.Contains(t, o.asked[2], "/api/streams/ap.invoice/D-1?")
+	require.Contains(t, o.asked[2], "from=2")
+	out := o.printed()
+	require.Contains(t, out, `   │ ap.invoice.held  DISPUTE, "broken"`)
+	require.Contains(t, out, `   │ ap.invoice.hold_released  DISPUTE, "credit \"agreed\""`)
+	require.Contains(t, out, "by human p-3 (Carla Chief, role), intent ap.release_hold "+ids[2])
+	require.Equal(t, 1, strings.Count(out, "ap.invoice.approved"))
+
+	o = serveAnswers(t, answers...)
+	require.NoError(t, o.run(t, "trace", "--json", intentID))
+	require.Contains(t, o.printed(), `"steps_between"`)
 }
 
 func TestAboutLine(t *testing.T) {
