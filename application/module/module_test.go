@@ -325,7 +325,9 @@ func (s state) StreamOf(ctx context.Context, _ string, id event.StreamID) (any, 
 	return s.Stream(ctx, id)
 }
 
-func (state) Waiting(context.Context, []string, event.Date, event.Date) (int, error) { return 0, nil }
+func (state) Waiting(context.Context, []string, event.Date, event.Date) (module.WaitingIntents, error) {
+	return module.WaitingIntents{}, nil
+}
 
 func TestReportRows(t *testing.T) {
 	t.Parallel()
