@@ -332,6 +332,13 @@ type ReadModel struct {
 	VaryColumns func(params map[string]string) []Column
 	RowsName    string // "" is "rows"
 	Flat        bool
+	// PartOf is the path of a read model, of any module, whose rows are followed by this one's:
+	// "gl/close-checklist". Both have the same parameters and columns and are read at the same
+	// sequence. A part has at most MaxPartRows rows. "": it stands alone; so does a part of a read
+	// model that no module declares.
+	PartOf string
+	// Parts are the paths of the read models with PartOf set to this one, in order. Build sets it.
+	Parts []string
 	// Command names the command that reads the model, backbone <module> <command>; "": the
 	// model's name. Parameters of the path are its arguments, the others are flags.
 	Command string
@@ -339,6 +346,9 @@ type ReadModel struct {
 	// help; "": none.
 	Example string
 }
+
+// MaxPartRows bounds the rows of a read model that is part of another one.
+const MaxPartRows = 100
 
 // ReadModelPath is the path of a module's read model with a name: "ap/open-items".
 func ReadModelPath(module, name string) string {

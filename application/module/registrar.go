@@ -252,7 +252,32 @@ func declare(modules []Module) (*Catalog, []error) {
 		}
 		errs = append(errs, r.errs...)
 	}
-	return c, errs
+	return c, append(errs, c.joinParts()...)
+}
+
+// joinParts lists the parts of read models at the read models that they belong to.
+func (c *Catalog) joinParts() (errs []error) {
+	for _, path := range slices.Sorted(maps.Keys(c.readModels)) {
+		part := c.readModels[path]
+		whole, declared := c.readModels[part.PartOf]
+		if part.PartOf == "" || !declared {
+			continue
+		}
+		sameColumns := slices.EqualFunc(whole.Columns, part.Columns, func(a, b Column) bool { return a.Name == b.Name && a.Type == b.Type })
+		sameParams := slices.EqualFunc(whole.Params, part.Params, func(a, b Param) bool { return a.Name == b.Name && a.Type == b.Type })
+		if !sameColumns || !sameParams || whole.PartOf != "" || whole.VaryColumns != nil || part.VaryColumns != nil {
+			errs = append(errs, fmt.Errorf("read model %s is part of %s, and has other parameters or columns", path, part.PartOf))
+			continue
+		}
+		for _, projection := range append([]string{part.Projection}, part.Reads...) {
+			if projection != whole.Projection && !slices.Contains(whole.Reads, projection) {
+				whole.Reads = append(slices.Clip(whole.Reads), projection)
+			}
+		}
+		whole.Parts = append(slices.Clip(whole.Parts), path)
+		c.readModels[part.PartOf] = whole
+	}
+	return errs
 }
 
 // packageLine matches the line that names the package of a Rego file.

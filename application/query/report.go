@@ -145,10 +145,13 @@ func (r *Reports) queryOnce(ctx context.Context, model module.ReadModel, q Repor
 	if err != nil {
 		return report, at, false, err
 	}
-	report, err = r.sources[q.Path].Query(ctx, ports.ReadModelQuery{
+	read := ports.ReadModelQuery{
 		Partition: q.Entity.Partition, Entity: q.Entity, Version: at.Version, Versions: at.versions(), AsOf: at.AsOf, Known: at.Known, KnownAt: at.KnownAt, Params: q.Params,
 		Cursor: at.Rest, Limit: q.Limit,
-	})
+	}
+	if report, err = r.sources[q.Path].Query(ctx, read); err == nil && !report.HasMore {
+		err = r.addParts(ctx, model, read, &report)
+	}
 	if err != nil || at.Known == 0 {
 		return report, at, true, err
 	}
@@ -159,6 +162,28 @@ func (r *Reports) queryOnce(ctx context.Context, model module.ReadModel, q Repor
 		}
 	}
 	return report, at, true, nil
+}
+
+// addParts adds the rows of a read model's parts to its last page.
+func (r *Reports) addParts(ctx context.Context, model module.ReadModel, read ports.ReadModelQuery, report *ports.Report) error {
+	versions := maps.Clone(read.Versions)
+	if versions == nil {
+		versions = map[string]int{}
+	}
+	versions[model.Projection] = read.Version
+	for _, path := range model.Parts {
+		of := read
+		of.Version, of.Versions, of.Cursor, of.Limit = versions[r.models[path].Projection], versions, "", module.MaxPartRows
+		part, err := r.sources[path].Query(ctx, of)
+		if err != nil {
+			return err
+		}
+		if part.HasMore {
+			return fault.New(fault.Internal, "report.part_too_large", "read model %s has more than %d rows, which is too many for a part of another one", path, module.MaxPartRows)
+		}
+		report.Rows = append(report.Rows, part.Rows...)
+	}
+	return nil
 }
 
 // activeReads returns the active versions of the further projections of a read model.

@@ -46,6 +46,17 @@ type Books struct {
 	head    func(context.Context, event.PartitionID) (ports.Head, error)
 	events  func(context.Context, ports.EventQuery) ([]event.Recorded, error)
 	reports *query.Reports // nil on the in-memory store
+	create  func(context.Context, ports.LegalEntity) (ports.LegalEntity, error)
+}
+
+// Another opens books of another legal entity of the tenant on the same store.
+func (b *Books) Another(code string) *Books {
+	b.t.Helper()
+	other := *b
+	var err error
+	other.Entity, err = b.create(b.t.Context(), ports.LegalEntity{TenantID: b.Entity.TenantID, Code: code, Name: code, TimeZone: "UTC", Status: "active"})
+	require.NoError(b.t, err)
+	return &other
 }
 
 // New opens books in memory for modules and those whose events they emit. It is
@@ -68,7 +79,7 @@ func New(t testing.TB, modules ...module.Module) *Books {
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
 	limits := configs.Default().Limits
 	return &Books{
-		Catalog: catalog, Entity: entity, t: t, head: store.Events.Head, events: store.Events.Events,
+		Catalog: catalog, Entity: entity, t: t, head: store.Events.Head, events: store.Events.Events, create: store.Directory.CreateLegalEntity,
 		Pipeline: testkit.Must(pipeline.New(pipeline.Config{
 			Catalog: catalog, Schemas: schemas, Policies: policies, Appender: store.Appender, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock, IDs: ids, LegalEntities: store.Directory,
 			Limits: pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},
@@ -103,7 +114,11 @@ func NewOnPostgres(t testing.TB, modules ...plugin.Module) *Books {
 	})
 	entity, err := app.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "test", Code: "USMF"}, event.Actor{})
 	require.NoError(t, err)
-	return &Books{Catalog: app.Catalog, Pipeline: app.Pipeline, Entity: entity, t: t, head: app.Store.Events.Head, events: app.Store.Events.Events, reports: app.Reports}
+	return &Books{Catalog: app.Catalog, Pipeline: app.Pipeline, Entity: entity, t: t, head: app.Store.Events.Head, events: app.Store.Events.Events, reports: app.Reports,
+		create: func(ctx context.Context, le ports.LegalEntity) (ports.LegalEntity, error) {
+			return app.Tenancy.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: le.TenantID, Code: le.Code}, event.Actor{})
+		},
+	}
 }
 
 // Report asks a read model by its path, "ap/open-items", once it has caught up with the
@@ -176,8 +191,8 @@ func (b *Books) Log() []event.Recorded {
 	return events
 }
 
-// caller is a person who holds a role; "controller:2" is another one with the same role.
-func (b *Books) caller(who string) pipeline.Caller {
+// Caller is a person who holds a role; "controller:2" is another one with the same role.
+func (b *Books) Caller(who string) pipeline.Caller {
 	b.t.Helper()
 	role, _, _ := strings.Cut(who, ":")
 	require.Contains(b.t, b.Catalog.RoleNames(), role, "no module declares the role")
@@ -190,7 +205,7 @@ func (b *Books) caller(who string) pipeline.Caller {
 // Submit submits an intent as a person who holds the role.
 func (b *Books) Submit(who, intentType, payload string) (pipeline.Outcome, error) {
 	b.t.Helper()
-	return b.Pipeline.Submit(b.t.Context(), b.caller(who), pipeline.Request{
+	return b.Pipeline.Submit(b.t.Context(), b.Caller(who), pipeline.Request{
 		Type: intentType, LegalEntity: b.Entity, Payload: json.RawMessage(payload), Source: event.Source{System: "test", Channel: "api"},
 	})
 }
@@ -216,7 +231,7 @@ func (b *Books) Pend(who, intentType, payload string) pipeline.Outcome {
 // Approve lets a waiting intent through.
 func (b *Books) Approve(who string, waiting pipeline.Outcome) (pipeline.Outcome, error) {
 	b.t.Helper()
-	return b.Pipeline.Approve(b.t.Context(), b.caller(who), pipeline.Decision{LegalEntity: b.Entity, Intent: waiting.IntentID, PlanHash: waiting.PlanHash})
+	return b.Pipeline.Approve(b.t.Context(), b.Caller(who), pipeline.Decision{LegalEntity: b.Entity, Intent: waiting.IntentID, PlanHash: waiting.PlanHash})
 }
 
 // Refuse submits an intent that is refused with a code, and makes no event.
