@@ -60,6 +60,7 @@ const aboutSchema = `{
     "plan_hash": {"type": "string", "maxLength": 64, "description": "of the plan that waits"},
     "amount": {"type": "object", "additionalProperties": false, "required": ["value", "currency"], "description": "that the plan is about, in units of the currency",
       "properties": {"value": {"type": "number"}, "currency": {"type": "string", "maxLength": 3}}},
+    "effective_date": {"type": "string", "format": "date", "description": "of the first event of the plan that waits"},
     "documents": {"type": "array", "maxItems": 32, "items": {"type": "string"}, "description": "streams that its plan writes, as type/id"},
     "needs": {"type": "array", "description": "of that plan, met or not", "items": {
       "type": "object", "additionalProperties": false, "required": ["roles", "reason", "rule_id"],
@@ -84,6 +85,7 @@ type about struct {
 	Revision    int                   `json:"revision"`
 	RequestedBy string                `json:"requested_by"`
 	PlanHash    string                `json:"plan_hash,omitempty"`
+	Effective   *event.Date           `json:"effective_date,omitempty"` // of an intent that waits
 	Documents   []string              `json:"documents,omitempty"`
 	Amount      *module.Amount        `json:"amount,omitempty"` // of an intent that waits
 	Needs       []intent.ApprovalNeed `json:"needs,omitempty"`
@@ -106,6 +108,9 @@ const aboutEventIDBase = 100_000
 func (a *attempt) eventAbout(row *intent.Intent, w outcomeWrite, binding intent.Binding) module.Batch {
 	data := about{
 		IntentType: row.Type, Status: row.Status, Revision: row.Revision, RequestedBy: row.PersonID, PlanHash: row.PlanHash, Documents: row.Documents,
+	}
+	if w.about == intent.Waiting || w.about == intent.ApprovalRecorded {
+		data.Effective = &row.EffectiveDate
 	}
 	switch w.about {
 	case intent.Waiting:
