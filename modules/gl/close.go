@@ -2,9 +2,12 @@ package gl
 
 import (
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules/gl/contract"
@@ -59,7 +62,8 @@ func (m *Module) planClosePeriod(ctx context.Context, in module.Input, s module.
 // checkHardClose refuses a hard close while intents that post into the period wait for
 // approval, that of the ledger while journals are to be reversed in the period, and while control
 // accounts differ from their subledger. With the setting OrderlyClose it also refuses one while an
-// earlier period can still be posted to, and that of the last period of a year that is not closed.
+// earlier period can still be posted to, that of the last period of a year that is not closed, and
+// one while recurring journals are due in it or the close checklist has another open item.
 func (m *Module) checkHardClose(ctx context.Context, s module.State, p periodContext) error {
 	types := m.PostingIntents[p.request.Module]
 	if p.request.Module == contract.ModuleName {
@@ -103,10 +107,68 @@ func (m *Module) checkHardClose(ctx context.Context, s module.State, p periodCon
 				With("period", earlier.Period).With("module", p.request.Module)
 		}
 	}
-	if last := p.year.Periods[len(p.year.Periods)-1]; p.request.Module == contract.ModuleName && last.Period == p.span.Period {
-		return p.checkYearClosed(ctx, s)
+	if p.request.Module != contract.ModuleName {
+		return nil
 	}
-	return nil
+	if last := p.year.Periods[len(p.year.Periods)-1]; last.Period == p.span.Period {
+		if err := p.checkYearClosed(ctx, s); err != nil {
+			return err
+		}
+	}
+	if err := checkNoRecurringDue(ctx, s, p.span); err != nil {
+		return err
+	}
+	return p.checkChecklist(ctx, s)
+}
+
+// checkNoRecurringDue refuses the hard close of a period in which a recurring journal is due:
+// it could not be posted any more.
+func checkNoRecurringDue(ctx context.Context, s module.State, span domain.PeriodSpan) error {
+	due, err := loadDueRecurring(ctx, s, runRecurring{Through: span.End})
+	if err != nil {
+		return err
+	}
+	due = slices.DeleteFunc(due, func(r dueRecurring) bool { return r.date < span.Start })
+	if len(due) == 0 {
+		return nil
+	}
+	var names []string
+	for _, r := range due[:min(len(due), maxNumbersNamed)] {
+		names = append(names, r.RecurringID+" "+r.date.String())
+	}
+	return fault.New(fault.FailedPrecondition, "gl.period.recurring_due",
+		"%d recurring journals are due in period %s (%s); post them with gl.run_recurring, or define them again with a later from", len(due), span.Period, strings.Join(names, ", ")).
+		With("period", span.Period).With("due", len(due)).With("recurring", names)
+}
+
+// checkChecklist refuses the hard close of a ledger's period while the checklist has an open
+// item that blocks it, whichever module added it. Items with codes of their own were checked
+// before. A pipeline without read models has no checklist.
+func (p periodContext) checkChecklist(ctx context.Context, s module.State) error {
+	read := module.ReportRead{Path: contract.ReadModelCloseChecklist, Params: map[string]string{contract.ParamPeriod: p.span.Period}, AsOf: p.span.End}
+	for _, tag := range tagsThrough(p.calendar, p.span) { // events with a financial effect have the tags of their periods
+		read.Items = append(read.Items, concurrency.Item{Tags: []string{tag}})
+	}
+	rows, err := module.ReportRows[contract.ChecklistRow](ctx, s, read)
+	if code := fault.CodeOf(err); code == "report.not_found" || code == module.CodeReportUnbound {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	var open, steps []string
+	for _, r := range rows {
+		if r.State == contract.ChecklistOpen && r.Blocking == contract.BlocksHardClose {
+			open = append(open, r.Module+"/"+r.Item)
+			steps = append(steps, fmt.Sprintf("%s/%s (%d): %s", r.Module, r.Item, r.Count, r.NextStep))
+		}
+	}
+	if len(open) == 0 {
+		return nil
+	}
+	return fault.New(fault.FailedPrecondition, "gl.period.checklist_open",
+		"period %s has open items: %s; gl/close-checklist shows them", p.span.Period, strings.Join(steps, "; ")).
+		With("period", p.span.Period).With("items", open)
 }
 
 func pendingIntentsFault(period string, waiting module.WaitingIntents) error {

@@ -31,6 +31,7 @@ var (
 
 func registerReadModels(r *module.Registrar) {
 	registerBalances(r)
+	registerClosing(r)
 	r.Projection(module.Projection{
 		Name: ProjectionLedger, Version: 2,
 		EventTypes: []string{

@@ -95,7 +95,7 @@ type catchUpFixture struct {
 func (c *catchUpFixture) variant(name string, h ports.ProjectionHandler, types []string, count int, partitions ...partition) *variant {
 	return &variant{name: name, measure: func(period time.Duration) (s sample) {
 		for s.elapsed < period {
-			execute(c.t, c.dsn, "TRUNCATE gl.journals, gl.journal_lines, gl.journal_reversals, gl.accounts, gl.ledgers, ap.documents, ap.document_entries, ap.document_holds, ap.document_steps, ap.document_states, ap.tax_settings, ap.tax_lines, ap.ledgers")
+			execute(c.t, c.dsn, "TRUNCATE gl.close_steps, gl.journals, gl.journal_lines, gl.journal_reversals, gl.accounts, gl.ledgers, ap.documents, ap.document_entries, ap.document_holds, ap.document_steps, ap.document_states, ap.tax_settings, ap.tax_lines, ap.ledgers")
 			one := c.catchUp(name, h, types, count, partitions)
 			s.count += one.count
 			s.elapsed += one.elapsed

@@ -23,6 +23,7 @@ var targets = map[string][]string{
 	"gl.ledger":     {"gl.journal", "gl.account", "gl.ledger", "gl.calendar", "gl.period", "gl.exchange_rate"},
 	"ap.open-items": {"ap.invoice", "ap.credit_memo", "gl.ledger"},
 	"ap.vendors":    {"ap.vendor"},
+	"gl.closing":    {"gl.journal", "gl.ledger", "gl.account", "gl.recurring", "gl.allocation", "gl.revaluation", "gl.intercompany", "gl.fiscal_year", "intent"},
 	"ap.tax":        {"gl.journal", "gl.ledger"},
 }
 

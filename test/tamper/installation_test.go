@@ -273,7 +273,7 @@ func (i *installation) redact(e event.ID, pointer string) {
 }
 
 // projections are those of the built-in modules and the tenant's own.
-var projections = []string{gl.ProjectionLedger, ap.OpenItems, ap.Tax, ap.Vendors, spend}
+var projections = []string{gl.ProjectionLedger, gl.ProjectionClosing, ap.OpenItems, ap.Tax, ap.Vendors, spend}
 
 // rebuild builds a second version of a projection, to which the first one is compared.
 func (i *installation) rebuild(name string) {

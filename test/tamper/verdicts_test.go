@@ -62,7 +62,7 @@ func harmlessTable(name, columns, why string) table {
 }
 
 // activeVersions are the versions of projections that readers see in new books.
-var activeVersions = map[string]int{ap.OpenItems: ap.OpenItemsVersion, ap.Vendors: ap.VendorsVersion, ap.Tax: ap.TaxVersion, gl.ProjectionLedger: 2}
+var activeVersions = map[string]int{ap.OpenItems: ap.OpenItemsVersion, ap.Vendors: ap.VendorsVersion, ap.Tax: ap.TaxVersion, gl.ProjectionLedger: 2, gl.ProjectionClosing: 1}
 
 // readModel is a table that a projection derives from the log.
 // In the columns of constants a constraint allows one value only.
@@ -545,6 +545,7 @@ var verdicts = []table{
 	readModel("gl.account_blocks", gl.ProjectionLedger, "sequence partition_id version blocked code"),
 	readModel("gl.accounts", gl.ProjectionLedger, "sequence partition_id code name type version event_id normal_side parent postable control"),
 	readModel("gl.calendar_periods", gl.ProjectionLedger, "sequence partition_id version year_start year_end period_start period_end fiscal_year period"),
+	readModel("gl.close_steps", gl.ProjectionClosing, "sequence recorded_at partition_id version day event_id tenant_id legal_entity kind item counterparty actor_id data"),
 	readModel("gl.exchange_rates", gl.ProjectionLedger, "sequence recorded_at partition_id version rate_date event_id from_currency to_currency rate_type rate actor_id reason"),
 	readModel("gl.journal_lines", gl.ProjectionLedger, "sequence partition_id line_number effective_date rate_date side account amount currency functional_amount functional_currency rate description tax_code dimensions version"),
 	readModel("gl.journal_reversals", gl.ProjectionLedger, "sequence partition_id journal_id reversed_by version"),

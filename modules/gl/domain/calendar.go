@@ -31,6 +31,9 @@ type Calendar struct {
 	years []FiscalYear
 }
 
+// NewCalendar makes a calendar of fiscal years by start.
+func NewCalendar(years []FiscalYear) *Calendar { return &Calendar{years: years} }
+
 // Years lists the fiscal years by start. The result must not be changed.
 func (c *Calendar) Years() []FiscalYear { return c.years }
 

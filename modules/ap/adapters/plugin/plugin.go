@@ -33,6 +33,7 @@ func New() plugin.Module {
 				ap.ReadModelStatement:  postgres.NewVendorStatement(pool),
 				ap.ReadModelTaxSummary: postgres.NewTaxSummary(pool),
 
+				ap.ReadModelCloseChecklist:   postgres.NewCloseChecklist(pool, ap.LedgerProjection),
 				ap.ReadModelSubledgerControl: postgres.NewSubledgerControl(pool, ap.LedgerProjection),
 			}
 		},

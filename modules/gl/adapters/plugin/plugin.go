@@ -14,10 +14,13 @@ import (
 
 // New makes the general ledger.
 func New() plugin.Module {
+	m := gl.New()
 	return plugin.Module{
-		Module:      gl.New(),
-		Migrations:  glsql.FS,
-		Projections: map[string]ports.ProjectionHandler{gl.ProjectionLedger: postgres.NewProjection()},
+		Module:     m,
+		Migrations: glsql.FS,
+		Projections: map[string]ports.ProjectionHandler{
+			gl.ProjectionLedger: postgres.NewProjection(), gl.ProjectionClosing: postgres.NewClosingProjection(),
+		},
 		ReadModels: func(pool *pgxpool.Pool) map[string]ports.ReadModelSource {
 			return map[string]ports.ReadModelSource{
 				gl.ReadModelTrialBalance:      postgres.NewTrialBalance(pool),
@@ -31,6 +34,9 @@ func New() plugin.Module {
 				gl.ReadModelPeriods:           postgres.NewPeriods(pool),
 				gl.ReadModelRates:             postgres.NewRates(pool),
 				gl.ReadModelBalances:          postgres.NewBalances(pool),
+				gl.ReadModelCloseChecklist:    postgres.NewCloseChecklist(pool, m.PostingIntents),
+				gl.ReadModelIntercompany:      postgres.NewIntercompany(pool),
+				gl.ReadModelRevaluation:       postgres.NewRevaluations(pool),
 			}
 		},
 		Command: cli.Command,
