@@ -27,16 +27,8 @@ func CSV(out io.Writer, columns []Column, rows []json.RawMessage) error {
 		return err
 	}
 	for n, row := range rows {
-		var members map[string]json.RawMessage
-		if err := json.Unmarshal(row, &members); err != nil {
+		if err := Record(columns, row, record); err != nil {
 			return fmt.Errorf("row %d of a table: %w", n+1, err)
-		}
-		for i, c := range columns {
-			cell, isText := Cell(members[c.Name])
-			if isText && hasText(c.Type) {
-				cell = inert(cell)
-			}
-			record[i] = cell
 		}
 		if err := w.Write(record); err != nil {
 			return err
@@ -44,6 +36,22 @@ func CSV(out io.Writer, columns []Column, rows []json.RawMessage) error {
 	}
 	w.Flush()
 	return w.Error()
+}
+
+// Record puts the cells of a row, a JSON object, into record, as CSV writes them.
+func Record(columns []Column, row json.RawMessage, record []string) error {
+	var members map[string]json.RawMessage
+	if err := json.Unmarshal(row, &members); err != nil {
+		return err
+	}
+	for i, c := range columns {
+		cell, isText := Cell(members[c.Name])
+		if isText && hasText(c.Type) {
+			cell = inert(cell)
+		}
+		record[i] = cell
+	}
+	return nil
 }
 
 // Cell is a JSON value as text. isText reports whether it is a JSON string.
