@@ -40,6 +40,7 @@ func TestSample(t *testing.T) {
 	t.Run("hints", func(t *testing.T) { runHints(t, d, printed) })
 	t.Run("trace", func(t *testing.T) { traceSamples(t, d) })
 	t.Run("export", func(t *testing.T) { exportSamples(t, d) })
+	t.Run("audit files", func(t *testing.T) { exportAuditFiles(t, d) })
 	t.Run("follow", func(t *testing.T) { followSamples(t, d) })
 	t.Run("approvers race", func(t *testing.T) { approversRace(t, d) })
 	requireBooksAgree(t, d, "DEMF")
