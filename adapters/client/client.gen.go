@@ -15,6 +15,16 @@ const (
 	ApBlockVendorPayloadScopePayment ApBlockVendorPayloadScope = "payment"
 )
 
+// Defines values for ApCorrectCreditMemoPayloadBuyerMatch.
+const (
+	ApCorrectCreditMemoPayloadBuyerMatchDiffers        ApCorrectCreditMemoPayloadBuyerMatch = "differs"
+	ApCorrectCreditMemoPayloadBuyerMatchEndpointID     ApCorrectCreditMemoPayloadBuyerMatch = "endpoint_id"
+	ApCorrectCreditMemoPayloadBuyerMatchName           ApCorrectCreditMemoPayloadBuyerMatch = "name"
+	ApCorrectCreditMemoPayloadBuyerMatchNotChecked     ApCorrectCreditMemoPayloadBuyerMatch = "not_checked"
+	ApCorrectCreditMemoPayloadBuyerMatchRegistrationID ApCorrectCreditMemoPayloadBuyerMatch = "registration_id"
+	ApCorrectCreditMemoPayloadBuyerMatchVatID          ApCorrectCreditMemoPayloadBuyerMatch = "vat_id"
+)
+
 // Defines values for ApCorrectCreditMemoPayloadDocumentType.
 const (
 	ApCorrectCreditMemoPayloadDocumentTypeOpening    ApCorrectCreditMemoPayloadDocumentType = "opening"
@@ -41,6 +51,16 @@ const (
 	ApCorrectCreditMemoPayloadPayeeBankMatch    ApCorrectCreditMemoPayloadPayeeBank = "match"
 	ApCorrectCreditMemoPayloadPayeeBankMismatch ApCorrectCreditMemoPayloadPayeeBank = "mismatch"
 	ApCorrectCreditMemoPayloadPayeeBankNone     ApCorrectCreditMemoPayloadPayeeBank = "none"
+)
+
+// Defines values for ApCorrectInvoicePayloadBuyerMatch.
+const (
+	ApCorrectInvoicePayloadBuyerMatchDiffers        ApCorrectInvoicePayloadBuyerMatch = "differs"
+	ApCorrectInvoicePayloadBuyerMatchEndpointID     ApCorrectInvoicePayloadBuyerMatch = "endpoint_id"
+	ApCorrectInvoicePayloadBuyerMatchName           ApCorrectInvoicePayloadBuyerMatch = "name"
+	ApCorrectInvoicePayloadBuyerMatchNotChecked     ApCorrectInvoicePayloadBuyerMatch = "not_checked"
+	ApCorrectInvoicePayloadBuyerMatchRegistrationID ApCorrectInvoicePayloadBuyerMatch = "registration_id"
+	ApCorrectInvoicePayloadBuyerMatchVatID          ApCorrectInvoicePayloadBuyerMatch = "vat_id"
 )
 
 // Defines values for ApCorrectInvoicePayloadDocumentType.
@@ -71,6 +91,16 @@ const (
 	ApCorrectInvoicePayloadPayeeBankNone     ApCorrectInvoicePayloadPayeeBank = "none"
 )
 
+// Defines values for ApDraftCreditMemoPayloadBuyerMatch.
+const (
+	ApDraftCreditMemoPayloadBuyerMatchDiffers        ApDraftCreditMemoPayloadBuyerMatch = "differs"
+	ApDraftCreditMemoPayloadBuyerMatchEndpointID     ApDraftCreditMemoPayloadBuyerMatch = "endpoint_id"
+	ApDraftCreditMemoPayloadBuyerMatchName           ApDraftCreditMemoPayloadBuyerMatch = "name"
+	ApDraftCreditMemoPayloadBuyerMatchNotChecked     ApDraftCreditMemoPayloadBuyerMatch = "not_checked"
+	ApDraftCreditMemoPayloadBuyerMatchRegistrationID ApDraftCreditMemoPayloadBuyerMatch = "registration_id"
+	ApDraftCreditMemoPayloadBuyerMatchVatID          ApDraftCreditMemoPayloadBuyerMatch = "vat_id"
+)
+
 // Defines values for ApDraftCreditMemoPayloadDocumentType.
 const (
 	ApDraftCreditMemoPayloadDocumentTypeOpening    ApDraftCreditMemoPayloadDocumentType = "opening"
@@ -97,6 +127,16 @@ const (
 	ApDraftCreditMemoPayloadPayeeBankMatch    ApDraftCreditMemoPayloadPayeeBank = "match"
 	ApDraftCreditMemoPayloadPayeeBankMismatch ApDraftCreditMemoPayloadPayeeBank = "mismatch"
 	ApDraftCreditMemoPayloadPayeeBankNone     ApDraftCreditMemoPayloadPayeeBank = "none"
+)
+
+// Defines values for ApDraftInvoicePayloadBuyerMatch.
+const (
+	ApDraftInvoicePayloadBuyerMatchDiffers        ApDraftInvoicePayloadBuyerMatch = "differs"
+	ApDraftInvoicePayloadBuyerMatchEndpointID     ApDraftInvoicePayloadBuyerMatch = "endpoint_id"
+	ApDraftInvoicePayloadBuyerMatchName           ApDraftInvoicePayloadBuyerMatch = "name"
+	ApDraftInvoicePayloadBuyerMatchNotChecked     ApDraftInvoicePayloadBuyerMatch = "not_checked"
+	ApDraftInvoicePayloadBuyerMatchRegistrationID ApDraftInvoicePayloadBuyerMatch = "registration_id"
+	ApDraftInvoicePayloadBuyerMatchVatID          ApDraftInvoicePayloadBuyerMatch = "vat_id"
 )
 
 // Defines values for ApDraftInvoicePayloadDocumentType.
@@ -139,6 +179,16 @@ const (
 	ApHoldInvoicePayloadKindMANUAL  ApHoldInvoicePayloadKind = "MANUAL"
 )
 
+// Defines values for ApReinstateCreditMemoPayloadBuyerMatch.
+const (
+	ApReinstateCreditMemoPayloadBuyerMatchDiffers        ApReinstateCreditMemoPayloadBuyerMatch = "differs"
+	ApReinstateCreditMemoPayloadBuyerMatchEndpointID     ApReinstateCreditMemoPayloadBuyerMatch = "endpoint_id"
+	ApReinstateCreditMemoPayloadBuyerMatchName           ApReinstateCreditMemoPayloadBuyerMatch = "name"
+	ApReinstateCreditMemoPayloadBuyerMatchNotChecked     ApReinstateCreditMemoPayloadBuyerMatch = "not_checked"
+	ApReinstateCreditMemoPayloadBuyerMatchRegistrationID ApReinstateCreditMemoPayloadBuyerMatch = "registration_id"
+	ApReinstateCreditMemoPayloadBuyerMatchVatID          ApReinstateCreditMemoPayloadBuyerMatch = "vat_id"
+)
+
 // Defines values for ApReinstateCreditMemoPayloadDocumentType.
 const (
 	ApReinstateCreditMemoPayloadDocumentTypeOpening    ApReinstateCreditMemoPayloadDocumentType = "opening"
@@ -165,6 +215,16 @@ const (
 	ApReinstateCreditMemoPayloadPayeeBankMatch    ApReinstateCreditMemoPayloadPayeeBank = "match"
 	ApReinstateCreditMemoPayloadPayeeBankMismatch ApReinstateCreditMemoPayloadPayeeBank = "mismatch"
 	ApReinstateCreditMemoPayloadPayeeBankNone     ApReinstateCreditMemoPayloadPayeeBank = "none"
+)
+
+// Defines values for ApReinstateInvoicePayloadBuyerMatch.
+const (
+	ApReinstateInvoicePayloadBuyerMatchDiffers        ApReinstateInvoicePayloadBuyerMatch = "differs"
+	ApReinstateInvoicePayloadBuyerMatchEndpointID     ApReinstateInvoicePayloadBuyerMatch = "endpoint_id"
+	ApReinstateInvoicePayloadBuyerMatchName           ApReinstateInvoicePayloadBuyerMatch = "name"
+	ApReinstateInvoicePayloadBuyerMatchNotChecked     ApReinstateInvoicePayloadBuyerMatch = "not_checked"
+	ApReinstateInvoicePayloadBuyerMatchRegistrationID ApReinstateInvoicePayloadBuyerMatch = "registration_id"
+	ApReinstateInvoicePayloadBuyerMatchVatID          ApReinstateInvoicePayloadBuyerMatch = "vat_id"
 )
 
 // Defines values for ApReinstateInvoicePayloadDocumentType.
@@ -195,6 +255,16 @@ const (
 	ApReinstateInvoicePayloadPayeeBankNone     ApReinstateInvoicePayloadPayeeBank = "none"
 )
 
+// Defines values for ApSubmitCreditMemoPayloadBuyerMatch.
+const (
+	ApSubmitCreditMemoPayloadBuyerMatchDiffers        ApSubmitCreditMemoPayloadBuyerMatch = "differs"
+	ApSubmitCreditMemoPayloadBuyerMatchEndpointID     ApSubmitCreditMemoPayloadBuyerMatch = "endpoint_id"
+	ApSubmitCreditMemoPayloadBuyerMatchName           ApSubmitCreditMemoPayloadBuyerMatch = "name"
+	ApSubmitCreditMemoPayloadBuyerMatchNotChecked     ApSubmitCreditMemoPayloadBuyerMatch = "not_checked"
+	ApSubmitCreditMemoPayloadBuyerMatchRegistrationID ApSubmitCreditMemoPayloadBuyerMatch = "registration_id"
+	ApSubmitCreditMemoPayloadBuyerMatchVatID          ApSubmitCreditMemoPayloadBuyerMatch = "vat_id"
+)
+
 // Defines values for ApSubmitCreditMemoPayloadDocumentType.
 const (
 	ApSubmitCreditMemoPayloadDocumentTypeOpening    ApSubmitCreditMemoPayloadDocumentType = "opening"
@@ -221,6 +291,16 @@ const (
 	ApSubmitCreditMemoPayloadPayeeBankMatch    ApSubmitCreditMemoPayloadPayeeBank = "match"
 	ApSubmitCreditMemoPayloadPayeeBankMismatch ApSubmitCreditMemoPayloadPayeeBank = "mismatch"
 	ApSubmitCreditMemoPayloadPayeeBankNone     ApSubmitCreditMemoPayloadPayeeBank = "none"
+)
+
+// Defines values for ApSubmitInvoicePayloadBuyerMatch.
+const (
+	ApSubmitInvoicePayloadBuyerMatchDiffers        ApSubmitInvoicePayloadBuyerMatch = "differs"
+	ApSubmitInvoicePayloadBuyerMatchEndpointID     ApSubmitInvoicePayloadBuyerMatch = "endpoint_id"
+	ApSubmitInvoicePayloadBuyerMatchName           ApSubmitInvoicePayloadBuyerMatch = "name"
+	ApSubmitInvoicePayloadBuyerMatchNotChecked     ApSubmitInvoicePayloadBuyerMatch = "not_checked"
+	ApSubmitInvoicePayloadBuyerMatchRegistrationID ApSubmitInvoicePayloadBuyerMatch = "registration_id"
+	ApSubmitInvoicePayloadBuyerMatchVatID          ApSubmitInvoicePayloadBuyerMatch = "vat_id"
 )
 
 // Defines values for ApSubmitInvoicePayloadDocumentType.
@@ -591,6 +671,7 @@ type ApChangeVendorPayload struct {
 		DiscountPercent json.Number `json:"discount_percent,omitempty,omitzero"`
 		NetDays         int         `json:"net_days"`
 	} `json:"terms,omitempty,omitzero"`
+	VatIDUnverified bool   `json:"vat_id_unverified,omitempty,omitzero"`
 	VendorID        string `json:"vendor_id"`
 	WithholdingCode string `json:"withholding_code,omitempty,omitzero"`
 }
@@ -604,6 +685,12 @@ type ApConfigurePayload struct {
 		Holder   string `json:"holder,omitempty,omitzero"`
 		Iban     string `json:"iban"`
 	} `json:"bank_accounts,omitempty,omitzero"`
+	Buyer struct {
+		EndpointIds     []string `json:"endpoint_ids,omitempty,omitzero"`
+		Names           []string `json:"names,omitempty,omitzero"`
+		RegistrationIds []string `json:"registration_ids,omitempty,omitzero"`
+		VatIds          []string `json:"vat_ids,omitempty,omitzero"`
+	} `json:"buyer,omitempty,omitzero"`
 	Coding []struct {
 		Account        string            `json:"account,omitempty,omitzero"`
 		AccountingCost string            `json:"accounting_cost"`
@@ -641,9 +728,16 @@ type ApCorrectCreditMemoPayload struct {
 		ID          string `json:"id,omitempty,omitzero"`
 		SizeBytes   int    `json:"size_bytes,omitempty,omitzero"`
 	} `json:"attachments,omitempty,omitzero"`
-	CreditMemoID string `json:"credit_memo_id"`
-	Currency     string `json:"currency"`
-	Description  string `json:"description,omitempty,omitzero"`
+	Buyer struct {
+		EndpointID     string   `json:"endpoint_id,omitempty,omitzero"`
+		Names          []string `json:"names,omitempty,omitzero"`
+		RegistrationID string   `json:"registration_id,omitempty,omitzero"`
+		VatID          string   `json:"vat_id,omitempty,omitzero"`
+	} `json:"buyer,omitempty,omitzero"`
+	BuyerMatch   ApCorrectCreditMemoPayloadBuyerMatch `json:"buyer_match,omitempty,omitzero"`
+	CreditMemoID string                               `json:"credit_memo_id"`
+	Currency     string                               `json:"currency"`
+	Description  string                               `json:"description,omitempty,omitzero"`
 	Discount     struct {
 		Date    string      `json:"date"`
 		Percent json.Number `json:"percent"`
@@ -701,6 +795,9 @@ type ApCorrectCreditMemoPayload struct {
 	} `json:"withholding,omitempty,omitzero"`
 }
 
+// ApCorrectCreditMemoPayloadBuyerMatch defines model for ApCorrectCreditMemoPayload.BuyerMatch.
+type ApCorrectCreditMemoPayloadBuyerMatch string
+
 // ApCorrectCreditMemoPayloadDocumentType defines model for ApCorrectCreditMemoPayload.DocumentType.
 type ApCorrectCreditMemoPayloadDocumentType string
 
@@ -721,8 +818,15 @@ type ApCorrectInvoicePayload struct {
 		ID          string `json:"id,omitempty,omitzero"`
 		SizeBytes   int    `json:"size_bytes,omitempty,omitzero"`
 	} `json:"attachments,omitempty,omitzero"`
-	Currency    string `json:"currency"`
-	Description string `json:"description,omitempty,omitzero"`
+	Buyer struct {
+		EndpointID     string   `json:"endpoint_id,omitempty,omitzero"`
+		Names          []string `json:"names,omitempty,omitzero"`
+		RegistrationID string   `json:"registration_id,omitempty,omitzero"`
+		VatID          string   `json:"vat_id,omitempty,omitzero"`
+	} `json:"buyer,omitempty,omitzero"`
+	BuyerMatch  ApCorrectInvoicePayloadBuyerMatch `json:"buyer_match,omitempty,omitzero"`
+	Currency    string                            `json:"currency"`
+	Description string                            `json:"description,omitempty,omitzero"`
 	Discount    struct {
 		Date    string      `json:"date"`
 		Percent json.Number `json:"percent"`
@@ -779,6 +883,9 @@ type ApCorrectInvoicePayload struct {
 		Code   string      `json:"code"`
 	} `json:"withholding,omitempty,omitzero"`
 }
+
+// ApCorrectInvoicePayloadBuyerMatch defines model for ApCorrectInvoicePayload.BuyerMatch.
+type ApCorrectInvoicePayloadBuyerMatch string
 
 // ApCorrectInvoicePayloadDocumentType defines model for ApCorrectInvoicePayload.DocumentType.
 type ApCorrectInvoicePayloadDocumentType string
@@ -874,9 +981,10 @@ type ApDraftCreditMemoPayload struct {
 		ID          string `json:"id,omitempty,omitzero"`
 		SizeBytes   int    `json:"size_bytes,omitempty,omitzero"`
 	} `json:"attachments,omitempty,omitzero"`
-	CreditMemoID string `json:"credit_memo_id,omitempty,omitzero"`
-	Currency     string `json:"currency,omitempty,omitzero"`
-	Description  string `json:"description,omitempty,omitzero"`
+	BuyerMatch   ApDraftCreditMemoPayloadBuyerMatch `json:"buyer_match,omitempty,omitzero"`
+	CreditMemoID string                             `json:"credit_memo_id,omitempty,omitzero"`
+	Currency     string                             `json:"currency,omitempty,omitzero"`
+	Description  string                             `json:"description,omitempty,omitzero"`
 	Discount     struct {
 		Date    string      `json:"date"`
 		Percent json.Number `json:"percent"`
@@ -935,6 +1043,9 @@ type ApDraftCreditMemoPayload struct {
 	} `json:"withholding,omitempty,omitzero"`
 }
 
+// ApDraftCreditMemoPayloadBuyerMatch defines model for ApDraftCreditMemoPayload.BuyerMatch.
+type ApDraftCreditMemoPayloadBuyerMatch string
+
 // ApDraftCreditMemoPayloadDocumentType defines model for ApDraftCreditMemoPayload.DocumentType.
 type ApDraftCreditMemoPayloadDocumentType string
 
@@ -955,8 +1066,9 @@ type ApDraftInvoicePayload struct {
 		ID          string `json:"id,omitempty,omitzero"`
 		SizeBytes   int    `json:"size_bytes,omitempty,omitzero"`
 	} `json:"attachments,omitempty,omitzero"`
-	Currency    string `json:"currency,omitempty,omitzero"`
-	Description string `json:"description,omitempty,omitzero"`
+	BuyerMatch  ApDraftInvoicePayloadBuyerMatch `json:"buyer_match,omitempty,omitzero"`
+	Currency    string                          `json:"currency,omitempty,omitzero"`
+	Description string                          `json:"description,omitempty,omitzero"`
 	Discount    struct {
 		Date    string      `json:"date"`
 		Percent json.Number `json:"percent"`
@@ -1014,6 +1126,9 @@ type ApDraftInvoicePayload struct {
 		Code   string      `json:"code"`
 	} `json:"withholding,omitempty,omitzero"`
 }
+
+// ApDraftInvoicePayloadBuyerMatch defines model for ApDraftInvoicePayload.BuyerMatch.
+type ApDraftInvoicePayloadBuyerMatch string
 
 // ApDraftInvoicePayloadDocumentType defines model for ApDraftInvoicePayload.DocumentType.
 type ApDraftInvoicePayloadDocumentType string
@@ -1236,9 +1351,16 @@ type ApReinstateCreditMemoPayload struct {
 		ID          string `json:"id,omitempty,omitzero"`
 		SizeBytes   int    `json:"size_bytes,omitempty,omitzero"`
 	} `json:"attachments,omitempty,omitzero"`
-	CreditMemoID string `json:"credit_memo_id"`
-	Currency     string `json:"currency"`
-	Description  string `json:"description,omitempty,omitzero"`
+	Buyer struct {
+		EndpointID     string   `json:"endpoint_id,omitempty,omitzero"`
+		Names          []string `json:"names,omitempty,omitzero"`
+		RegistrationID string   `json:"registration_id,omitempty,omitzero"`
+		VatID          string   `json:"vat_id,omitempty,omitzero"`
+	} `json:"buyer,omitempty,omitzero"`
+	BuyerMatch   ApReinstateCreditMemoPayloadBuyerMatch `json:"buyer_match,omitempty,omitzero"`
+	CreditMemoID string                                 `json:"credit_memo_id"`
+	Currency     string                                 `json:"currency"`
+	Description  string                                 `json:"description,omitempty,omitzero"`
 	Discount     struct {
 		Date    string      `json:"date"`
 		Percent json.Number `json:"percent"`
@@ -1296,6 +1418,9 @@ type ApReinstateCreditMemoPayload struct {
 	} `json:"withholding,omitempty,omitzero"`
 }
 
+// ApReinstateCreditMemoPayloadBuyerMatch defines model for ApReinstateCreditMemoPayload.BuyerMatch.
+type ApReinstateCreditMemoPayloadBuyerMatch string
+
 // ApReinstateCreditMemoPayloadDocumentType defines model for ApReinstateCreditMemoPayload.DocumentType.
 type ApReinstateCreditMemoPayloadDocumentType string
 
@@ -1316,8 +1441,15 @@ type ApReinstateInvoicePayload struct {
 		ID          string `json:"id,omitempty,omitzero"`
 		SizeBytes   int    `json:"size_bytes,omitempty,omitzero"`
 	} `json:"attachments,omitempty,omitzero"`
-	Currency    string `json:"currency"`
-	Description string `json:"description,omitempty,omitzero"`
+	Buyer struct {
+		EndpointID     string   `json:"endpoint_id,omitempty,omitzero"`
+		Names          []string `json:"names,omitempty,omitzero"`
+		RegistrationID string   `json:"registration_id,omitempty,omitzero"`
+		VatID          string   `json:"vat_id,omitempty,omitzero"`
+	} `json:"buyer,omitempty,omitzero"`
+	BuyerMatch  ApReinstateInvoicePayloadBuyerMatch `json:"buyer_match,omitempty,omitzero"`
+	Currency    string                              `json:"currency"`
+	Description string                              `json:"description,omitempty,omitzero"`
 	Discount    struct {
 		Date    string      `json:"date"`
 		Percent json.Number `json:"percent"`
@@ -1374,6 +1506,9 @@ type ApReinstateInvoicePayload struct {
 		Code   string      `json:"code"`
 	} `json:"withholding,omitempty,omitzero"`
 }
+
+// ApReinstateInvoicePayloadBuyerMatch defines model for ApReinstateInvoicePayload.BuyerMatch.
+type ApReinstateInvoicePayloadBuyerMatch string
 
 // ApReinstateInvoicePayloadDocumentType defines model for ApReinstateInvoicePayload.DocumentType.
 type ApReinstateInvoicePayloadDocumentType string
@@ -1457,9 +1592,16 @@ type ApSubmitCreditMemoPayload struct {
 		ID          string `json:"id,omitempty,omitzero"`
 		SizeBytes   int    `json:"size_bytes,omitempty,omitzero"`
 	} `json:"attachments,omitempty,omitzero"`
-	CreditMemoID string `json:"credit_memo_id,omitempty,omitzero"`
-	Currency     string `json:"currency"`
-	Description  string `json:"description,omitempty,omitzero"`
+	Buyer struct {
+		EndpointID     string   `json:"endpoint_id,omitempty,omitzero"`
+		Names          []string `json:"names,omitempty,omitzero"`
+		RegistrationID string   `json:"registration_id,omitempty,omitzero"`
+		VatID          string   `json:"vat_id,omitempty,omitzero"`
+	} `json:"buyer,omitempty,omitzero"`
+	BuyerMatch   ApSubmitCreditMemoPayloadBuyerMatch `json:"buyer_match,omitempty,omitzero"`
+	CreditMemoID string                              `json:"credit_memo_id,omitempty,omitzero"`
+	Currency     string                              `json:"currency"`
+	Description  string                              `json:"description,omitempty,omitzero"`
 	Discount     struct {
 		Date    string      `json:"date"`
 		Percent json.Number `json:"percent"`
@@ -1519,6 +1661,9 @@ type ApSubmitCreditMemoPayload struct {
 	} `json:"withholding,omitempty,omitzero"`
 }
 
+// ApSubmitCreditMemoPayloadBuyerMatch defines model for ApSubmitCreditMemoPayload.BuyerMatch.
+type ApSubmitCreditMemoPayloadBuyerMatch string
+
 // ApSubmitCreditMemoPayloadDocumentType defines model for ApSubmitCreditMemoPayload.DocumentType.
 type ApSubmitCreditMemoPayloadDocumentType string
 
@@ -1539,8 +1684,15 @@ type ApSubmitInvoicePayload struct {
 		ID          string `json:"id,omitempty,omitzero"`
 		SizeBytes   int    `json:"size_bytes,omitempty,omitzero"`
 	} `json:"attachments,omitempty,omitzero"`
-	Currency    string `json:"currency"`
-	Description string `json:"description,omitempty,omitzero"`
+	Buyer struct {
+		EndpointID     string   `json:"endpoint_id,omitempty,omitzero"`
+		Names          []string `json:"names,omitempty,omitzero"`
+		RegistrationID string   `json:"registration_id,omitempty,omitzero"`
+		VatID          string   `json:"vat_id,omitempty,omitzero"`
+	} `json:"buyer,omitempty,omitzero"`
+	BuyerMatch  ApSubmitInvoicePayloadBuyerMatch `json:"buyer_match,omitempty,omitzero"`
+	Currency    string                           `json:"currency"`
+	Description string                           `json:"description,omitempty,omitzero"`
 	Discount    struct {
 		Date    string      `json:"date"`
 		Percent json.Number `json:"percent"`
@@ -1599,6 +1751,9 @@ type ApSubmitInvoicePayload struct {
 		Code   string      `json:"code"`
 	} `json:"withholding,omitempty,omitzero"`
 }
+
+// ApSubmitInvoicePayloadBuyerMatch defines model for ApSubmitInvoicePayload.BuyerMatch.
+type ApSubmitInvoicePayloadBuyerMatch string
 
 // ApSubmitInvoicePayloadDocumentType defines model for ApSubmitInvoicePayload.DocumentType.
 type ApSubmitInvoicePayloadDocumentType string

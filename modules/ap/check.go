@@ -94,6 +94,7 @@ func (c *checker) check(ctx context.Context, d *contract.Document, date event.Da
 	})...)
 	findings = append(findings, domain.WithholdingFindings(d, currency, c.settings)...)
 	findings = append(findings, domain.PayeeFindings(d)...)
+	findings = append(findings, domain.PartyFindings(d, c.vendor)...)
 	if c.settings.HoldWarnings {
 		findings = append(findings, domain.WarningFindings(d)...)
 	}

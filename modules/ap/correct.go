@@ -39,11 +39,17 @@ func planNewBody(k contract.Kind, action string, allowed ...domain.State) func(c
 		if body.PayeeBank == "" {
 			body.PayeeBank = doc.Data.PayeeBank
 		}
+		if body.BuyerMatch == "" {
+			body.BuyerMatch = doc.Data.BuyerMatch
+		}
 		checker, err := newChecker(ctx, s, k, body.VendorID)
 		if err != nil {
 			return module.Plan{}, err
 		}
-		if kept := keptSubmission(in.Payload, &body, checker.vendor); kept != nil {
+		if p.Buyer != nil {
+			body.BuyerMatch = domain.CompareBuyer(*p.Buyer, checker.settings.Buyer, in.LegalEntity.Name)
+		}
+		if kept := keptSubmission(in.Payload, &p.Submission, &body, checker.vendor); kept != nil {
 			defer func() { plan.Kept = kept }()
 		}
 		date, err := postingDate(in, p.PostingDate, body.InvoiceDate)

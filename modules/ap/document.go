@@ -40,6 +40,10 @@ func documentDeclarations() (declarations, error) {
 // payeeMember is the member of a submission that no event and no draft has.
 const payeeMember = "payee_accounts"
 
+// buyerMember is the member of a submission or correction that no event, no draft and no stored
+// intent has.
+const buyerMember = "buyer"
+
 // bodySchemas are the schemas with the body of a document: any part of it in a draft, all of it
 // with a reason in a correction.
 type bodySchemas struct {
@@ -66,9 +70,9 @@ func bodySchemasOf(k contract.Kind) (bodySchemas, error) {
 		with     map[string]json.RawMessage
 		required []string
 	}{
-		{&s.drafted, payload, []string{payeeMember}, withID, []string{k.IDField()}},
+		{&s.drafted, payload, []string{payeeMember, buyerMember}, withID, []string{k.IDField()}},
 		{&s.corrected, body, nil, map[string]json.RawMessage{"reason": json.RawMessage(`{"type": "string", "maxLength": 500}`)}, append([]string{k.IDField(), "due_date", "reason"}, paper...)},
-		{&s.draft, payload, []string{payeeMember}, withID, nil},
+		{&s.draft, payload, []string{payeeMember, buyerMember}, withID, nil},
 		{&s.submit, payload, nil, withID, paper},
 		{&s.correct, payload, []string{"vendor_id", "invoice_number", payeeMember}, explained, append([]string{k.IDField(), "reason"}, total...)},
 	} {

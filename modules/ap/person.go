@@ -131,13 +131,22 @@ func contactPlan(in module.Input, c contract.VendorContactRef, eventType string,
 	}, nil
 }
 
-// keptSubmission returns the payload without vendor_name if the vendor is a natural
-// person, else nil, which stores the payload as it was sent.
-func keptSubmission(payload json.RawMessage, d *contract.Document, vendor *domain.Vendor) json.RawMessage {
-	if d.VendorName == "" || !vendor.Master.NaturalPerson {
+// keptSubmission returns the payload without what may name a person: vendor_name if the vendor
+// is a natural person, and the buyer, in whose place the outcome of its comparison is kept. It
+// returns nil, which stores the payload as it was sent, if there is neither.
+func keptSubmission(payload json.RawMessage, p *contract.Submission, d *contract.Document, vendor *domain.Vendor) json.RawMessage {
+	named := d.VendorName != "" && vendor.Master.NaturalPerson
+	if !named && p.Buyer == nil {
 		return nil
 	}
-	return editPayload(payload, func(p members) { delete(p, "vendor_name") })
+	return editPayload(payload, func(m members) {
+		if named {
+			delete(m, "vendor_name")
+		}
+		if delete(m, buyerMember); p.Buyer != nil {
+			m.set("buyer_match", d.BuyerMatch)
+		}
+	})
 }
 
 // members are the members of a payload by name, with their values as sent.

@@ -93,6 +93,9 @@ func checkSettings(c *contract.SettingsChanged, today event.Date) error {
 			return fault.WithField(err, field+"/currency")
 		}
 	}
+	if err := checkBuyerIdentity(c.Buyer); err != nil {
+		return err
+	}
 	if c.Coding != nil {
 		seen := map[string]bool{}
 		for i, entry := range *c.Coding {

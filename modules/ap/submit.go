@@ -34,7 +34,10 @@ func planSubmit(k contract.Kind) func(context.Context, module.Input, module.Stat
 		}
 		// The stored intent must not hold the person's name either, also when a later check
 		// refuses the plan.
-		if kept := keptSubmission(in.Payload, &d, checker.vendor); kept != nil {
+		if p.Buyer != nil {
+			d.BuyerMatch = domain.CompareBuyer(*p.Buyer, checker.settings.Buyer, in.LegalEntity.Name)
+		}
+		if kept := keptSubmission(in.Payload, &p, &d, checker.vendor); kept != nil {
 			defer func() { plan.Kept = kept }()
 		}
 		date, err := postingDate(in, p.PostingDate, d.InvoiceDate)

@@ -157,12 +157,16 @@ func checkVendor(v *contract.VendorRegistration, today event.Date) error {
 		return fault.New(fault.FailedPrecondition, "ap.vendor.id_reserved",
 			"ids of V- and six or more digits are given out by the number series; leave vendor_id out or choose another form").WithField("/vendor_id")
 	}
-	if !country.Known(v.Country) {
-		return fault.New(fault.Invalid, "ap.vendor.country_unknown",
-			"the country is no code of ISO 3166-1; send the two letters of the vendor's country, as in DE").WithField("/country")
-	}
-	if err := checkVATID(v); err != nil {
+	if err := checkCountry(v.Country); err != nil {
 		return err
+	}
+	if err := checkVATID(v.VATID, v.VATIDUnverified, "/vat_id"); err != nil {
+		return err
+	}
+	if v.Person != nil {
+		if err := checkVATID(v.Person.VATID, v.VATIDUnverified, "/person/vat_id"); err != nil {
+			return err
+		}
 	}
 	if v.Currency != "" {
 		if _, err := money.LookupCurrency(v.Currency, today.Time()); err != nil {
@@ -170,6 +174,14 @@ func checkVendor(v *contract.VendorRegistration, today event.Date) error {
 		}
 	}
 	return checkTerms(v.Terms, "/terms")
+}
+
+func checkCountry(code string) error {
+	if country.Known(code) {
+		return nil
+	}
+	return fault.New(fault.Invalid, "ap.vendor.country_unknown",
+		"the country is no code of ISO 3166-1; send the two letters of the vendor's country, as in DE").WithField("/country")
 }
 
 // checkWithholdingCode accepts a code of the settings, and none.
@@ -181,20 +193,16 @@ func checkWithholdingCode(code string, settings *domain.Settings, field string) 
 	return nil
 }
 
-// checkVATID refuses a VAT id whose form is wrong, unless the caller says that it is taken
-// from a paper as it is printed there.
-func checkVATID(v *contract.VendorRegistration) error {
-	verdict := vatid.Check(v.VATID)
-	if v.VATID == "" || v.VATIDUnverified || verdict == vatid.Valid || verdict == vatid.Unknown {
+// checkVATID refuses a VAT id whose form or check digits are wrong, of companies and of natural
+// persons, unless the caller says that it is taken from a paper as it is printed there.
+func checkVATID(id string, unverified bool, field string) error {
+	verdict := vatid.Check(id)
+	if id == "" || unverified || verdict == vatid.Valid || verdict == vatid.Unknown {
 		return nil
 	}
-	wrong := "it has not the form of its country"
-	if verdict == vatid.WrongDigits {
-		wrong = "its check digits do not fit, so a character is wrong"
-	}
 	return fault.New(fault.Invalid, "ap.vendor.vat_id_invalid",
-		"the VAT id is invalid: %s; compare it with the vendor's papers, or send vat_id_unverified: true to register it as it is printed", wrong).
-		WithField("/vat_id").With("verdict", string(verdict))
+		"the VAT id is invalid: %s; compare it with the vendor's papers, or send vat_id_unverified: true to register it as it is printed", wrongVATID(verdict)).
+		WithField(field).With("verdict", string(verdict))
 }
 
 func checkTerms(t *contract.Terms, field string) error {

@@ -75,6 +75,16 @@ func changeVendor(ctx context.Context, in module.Input, s module.State) (module.
 	case c.Name != "" && vendor.Master.NaturalPerson:
 		return module.Plan{}, personInClearFault("/name")
 	}
+	if c.Person != nil {
+		if err := checkVATID(c.Person.VATID, c.VATIDUnverified, "/person/vat_id"); err != nil {
+			return module.Plan{}, err
+		}
+	}
+	if c.Country != "" {
+		if err := checkCountry(c.Country); err != nil {
+			return module.Plan{}, err
+		}
+	}
 	if c.Currency != "" {
 		if _, err := money.LookupCurrency(c.Currency, in.Today.Time()); err != nil {
 			return module.Plan{}, fault.WithField(err, "/currency")

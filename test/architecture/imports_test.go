@@ -36,6 +36,7 @@ var layers = []layer{
 	{"domain/eventtype/", []string{"domain/"}, []string{"github.com/oklog/ulid/", "golang.org/x/text/unicode/norm"}},
 	// Names are found in whichever form of Unicode and case they are written.
 	{"domain/blindindex/", []string{"domain/"}, []string{"golang.org/x/text/unicode/norm", "golang.org/x/text/cases"}},
+	{"domain/companyname/", []string{"domain/"}, []string{"golang.org/x/text/unicode/norm", "golang.org/x/text/cases"}},
 	{"domain/", []string{"domain/"}, []string{"github.com/oklog/ulid/"}},
 	{"ports/", []string{"domain/"}, nil},
 	// Erasures and redactions are requests that two persons decide on.

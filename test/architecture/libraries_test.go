@@ -37,7 +37,7 @@ var confined = []struct {
 	{"github.com/prometheus/", []string{"adapters/prometheus/"}},
 	{"github.com/xeipuuv/", []string{"adapters/jsonschema/"}},
 	{"golang.org/x/mod/sumdb/", []string{"adapters/signednote/"}},
-	{"golang.org/x/text/", []string{"domain/blindindex/", "domain/eventtype/"}},
+	{"golang.org/x/text/", []string{"domain/blindindex/", "domain/companyname/", "domain/eventtype/"}},
 	// What has no side effects, and what has only them.
 	{"github.com/cockroachdb/apd/", []string{"domain/money"}},
 	{"github.com/oklog/ulid/", []string{"domain/event/", "adapters/system/"}},

@@ -201,6 +201,8 @@ const (
 	HoldCodingInvalid    = "CODING_INVALID"
 	HoldTaxGroupUnknown  = "TAX_GROUP_UNKNOWN"
 	HoldWithholding      = "WITHHOLDING_VARIANCE"
+	HoldBuyerDiffers     = "BUYER_DIFFERS"
+	HoldSellerDiffers    = "SELLER_DIFFERS"
 	HoldManual           = "MANUAL"  // placed by a person
 	HoldDispute          = "DISPUTE" // placed by a person
 )

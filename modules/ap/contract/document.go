@@ -36,6 +36,7 @@ type Document struct {
 	PaymentReference string          `json:"payment_reference,omitempty"`
 	PayeeBank        string          `json:"payee_bank,omitempty"` // PayeeBankMatch and others
 	PayeeDiffers     bool            `json:"payee_differs,omitempty"`
+	BuyerMatch       string          `json:"buyer_match,omitempty"` // BuyerByVATID and others
 	SourceDocument   *SourceDocument `json:"source_document,omitempty"`
 
 	Lines       []Line       `json:"lines"`
@@ -124,6 +125,7 @@ type Submission struct {
 	// PayeeAccounts are the bank accounts that the paper asks to pay to. They are personal data,
 	// and forged ones divert payments: they are compared, and no event has them.
 	PayeeAccounts []string `json:"payee_accounts,omitempty"`
+	Buyer         *Buyer   `json:"buyer,omitempty"`
 }
 
 // Correction is the payload of correct and reinstate intents: the whole new body of a document.

@@ -78,6 +78,7 @@ type SettingsChanged struct {
 	SecondPerson        *bool                      `json:"second_person,omitempty"`
 	HoldWarnings        *bool                      `json:"hold_warnings,omitempty"` // warnings of a document's reader hold it
 	BankAccounts        map[string]PayingAccount   `json:"bank_accounts,omitempty"` // code → account from which the legal entity pays
+	Buyer               *BuyerIdentity             `json:"buyer,omitempty"`
 }
 
 // Tolerances are the largest differences for which a document is not held.

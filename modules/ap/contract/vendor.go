@@ -14,6 +14,7 @@ type VendorChange struct {
 	DefaultDimensions map[string]string `json:"default_dimensions,omitempty"`
 	WithholdingCode   string            `json:"withholding_code,omitempty"`
 	Person            *Person           `json:"person,omitempty"`
+	VATIDUnverified   bool              `json:"vat_id_unverified,omitempty"` // that of Person is taken from a paper although its form is wrong
 	Reason            string            `json:"reason"`
 }
 

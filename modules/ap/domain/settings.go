@@ -29,6 +29,7 @@ type Settings struct {
 	SecondPerson        bool
 	HoldWarnings        bool
 	BankAccounts        map[string]contract.PayingAccount
+	Buyer               contract.BuyerIdentity
 
 	coding map[string]contract.Coding
 }
@@ -100,6 +101,9 @@ func (s *Settings) Change(c contract.SettingsChanged) {
 	}
 	if c.BankAccounts != nil {
 		s.BankAccounts = c.BankAccounts
+	}
+	if c.Buyer != nil {
+		s.Buyer = *c.Buyer
 	}
 	if c.SecondPerson != nil {
 		s.SecondPerson = *c.SecondPerson

@@ -43,6 +43,7 @@ type Document struct {
 	PrecedingInvoices []string // BT-25, in document order
 
 	Supplier         Supplier
+	Buyer            Buyer
 	PayeeDiffers     bool     // the payee (BG-10) is not the seller
 	PaymentReference string   // BT-83, the first
 	PaymentAccounts  Accounts // BT-84
@@ -52,6 +53,21 @@ type Document struct {
 	Totals      Totals
 	Attachments []Attachment
 	Warnings    []fault.Violation // findings that do not refuse the document
+}
+
+// Buyer identifies the buyer (BG-7). Another buyer than the legal entity may be a person, so it
+// can only be compared: formatting and marshalling reveal nothing. IntentPayload alone reads it.
+type Buyer struct{ party contract.Buyer }
+
+// Format writes whether the buyer is known, for every verb.
+func (b Buyer) Format(s fmt.State, _ rune) { _, _ = fmt.Fprintf(s, "known: %t", !b.isEmpty()) }
+
+// MarshalJSON writes null.
+func (b Buyer) MarshalJSON() ([]byte, error) { return []byte("null"), nil }
+
+func (b Buyer) isEmpty() bool {
+	p := b.party
+	return p.VATID == "" && p.RegistrationID == "" && p.EndpointID == "" && len(p.Names) == 0
 }
 
 // Supplier identifies the seller (BG-4).

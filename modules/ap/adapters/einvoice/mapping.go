@@ -31,6 +31,7 @@ func mapDocument(root *Element, c *checker) Document {
 		ReceiptReference:  c.text(root.Find("cac:ReceiptDocumentReference", "cbc:ID"), "BT-15", maxReference),
 		AccountingCost:    c.text(root.Find("cbc:AccountingCost"), "BT-19", maxReference),
 		Supplier:          readSupplier(root),
+		Buyer:             readBuyer(root),
 		PayeeDiffers:      payeeDiffers(root),
 		Totals:            readTotals(root),
 	}
@@ -91,16 +92,11 @@ func readAddress(root *Element) string {
 func readSupplier(root *Element) Supplier {
 	party := root.Find("cac:AccountingSupplierParty", "cac:Party")
 	s := Supplier{
+		VATID:          vatIDOf(party),
 		RegistrationID: party.Value("cac:PartyLegalEntity", "cbc:CompanyID"),
 		LegalName:      party.Value("cac:PartyLegalEntity", "cbc:RegistrationName"),
 		TradeName:      party.Value("cac:PartyName", "cbc:Name"),
 		Country:        strings.ToUpper(party.Value("cac:PostalAddress", "cac:Country", "cbc:IdentificationCode")),
-	}
-	for _, scheme := range party.All("cac:PartyTaxScheme") {
-		// Other schemes hold a local tax number (BT-32), which is not unique across countries.
-		if s.VATID == "" && strings.EqualFold(scheme.Value("cac:TaxScheme", "cbc:ID"), "VAT") {
-			s.VATID = scheme.Value("cbc:CompanyID")
-		}
 	}
 	for _, id := range party.All("cac:PartyIdentification", "cbc:ID") {
 		// A SEPA creditor identifier (BT-90) belongs to a direct debit mandate.
@@ -113,6 +109,46 @@ func readSupplier(root *Element) Supplier {
 	}
 	if s.Country == "" && len(s.VATID) > 2 {
 		s.Country = vatCountry(strings.ToUpper(s.VATID[:2]))
+	}
+	return s
+}
+
+// readBuyer reads what identifies the buyer. A text that is too long is cut: it is compared only,
+// and no reason to refuse a document.
+func readBuyer(root *Element) Buyer {
+	party := root.Find(tagBuyer, tagParty)
+	b := contract.Buyer{
+		VATID:          cut(vatIDOf(party), maxReference),
+		RegistrationID: cut(party.Value("cac:PartyLegalEntity", "cbc:CompanyID"), maxReference),
+		EndpointID:     party.Value("cbc:EndpointID"),
+	}
+	if scheme := party.Find("cbc:EndpointID").Attribute("schemeID"); scheme != "" && b.EndpointID != "" {
+		b.EndpointID = scheme + ":" + b.EndpointID
+	}
+	b.EndpointID = cut(b.EndpointID, maxName)
+	for _, name := range []string{party.Value("cac:PartyLegalEntity", "cbc:RegistrationName"), party.Value("cac:PartyName", "cbc:Name")} {
+		if name != "" {
+			b.Names = append(b.Names, cut(name, maxName))
+		}
+	}
+	return Buyer{b}
+}
+
+// vatIDOf is the VAT identifier of a party. Other tax schemes hold a local tax number, as BT-32,
+// which is not unique across countries.
+func vatIDOf(party *Element) string {
+	for _, scheme := range party.All("cac:PartyTaxScheme") {
+		if isVAT(scheme) && scheme.Value("cbc:CompanyID") != "" {
+			return scheme.Value("cbc:CompanyID")
+		}
+	}
+	return ""
+}
+
+// cut returns the first characters of a text.
+func cut(s string, longest int) string {
+	if r := []rune(s); len(r) > longest {
+		return string(r[:longest])
 	}
 	return s
 }

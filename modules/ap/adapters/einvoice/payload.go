@@ -25,6 +25,8 @@ type intentPayload struct {
 	Attachments []contract.Attachment `json:"attachments,omitempty"`
 	// PayeeAccounts are compared with the vendor's, and sealed where the intent is stored.
 	PayeeAccounts []string `json:"payee_accounts,omitempty"`
+	// Buyer is compared with the legal entity, and not stored.
+	Buyer *contract.Buyer `json:"buyer,omitempty"`
 }
 
 type linePayload struct {
@@ -65,6 +67,9 @@ func (d Document) IntentPayload(s Submission) (json.RawMessage, error) {
 		SourceDocument:    &contract.SourceDocument{Syntax: d.Syntax, SHA256: d.SHA256, TypeCode: d.TypeCode, Warnings: d.warningCodes()},
 	}}
 	p.PayeeAccounts = d.PaymentAccounts.ids[:min(len(d.PaymentAccounts.ids), maxAccounts)]
+	if !d.Buyer.isEmpty() {
+		p.Buyer = &d.Buyer.party
+	}
 	if d.DueDate != nil {
 		p.DueDateSource = contract.DueDateFromDocument
 	}
