@@ -17,6 +17,9 @@ type Element struct {
 	Children   []*Element
 	Attributes []Attribute
 	Content    *Content // of an embedded file
+	// Cleaned reports that Text lacks characters of the file that a reader does not see: soft
+	// hyphens, controls of direction, leftovers of another encoding.
+	Cleaned bool
 	// Origin is the element that holds the value, if this one was converted from a tree of
 	// another dialect.
 	Origin *Element

@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/text"
 )
 
 // ReadFile calls parse with at most MaxBytes of a file and returns the SHA-256 of the file in
@@ -246,7 +247,8 @@ func (b *builder) end() {
 		e.Content = b.blob.close()
 		b.blob = nil
 	} else if b.hasText(e) {
-		e.Text = strings.Join(strings.Fields(string(b.text)), " ")
+		clean := text.Clean(string(b.text))
+		e.Text, e.Cleaned = strings.Join(strings.Fields(clean), " "), len(clean) < len(b.text)
 	}
 	b.text = b.text[:0]
 	b.open = e.Parent

@@ -63,28 +63,67 @@ func CheckNoAccountNumber(field, s string) error {
 		"this text holds what looks like an account or card number (%s) and is kept for ever; leave the number out", kind).WithField(field)
 }
 
+// CheckNoIBAN refuses an identifier or reference that holds an IBAN: pii.in_identifier. Digits
+// pass, as references and registration numbers have the check digits of cards.
+func CheckNoIBAN(field, s string) error {
+	for i := range len(s) {
+		if beginsWord(s, i) && ibanAt(s[i:]) > 0 {
+			return fault.New(fault.Invalid, "pii.in_identifier",
+				"this value holds what looks like an account number (iban) and is kept for ever; leave the number out").WithField(field)
+		}
+	}
+	return nil
+}
+
+// MaskedNumber stands for an account or card number that MaskAccountNumbers removed.
+const MaskedNumber = "[account number]"
+
+// MaskAccountNumbers replaces the numbers that CheckNoAccountNumber refuses by MaskedNumber.
+func MaskAccountNumbers(s string) string {
+	var out strings.Builder
+	kept := 0
+	for i := 0; i < len(s); i++ {
+		length := 0
+		if beginsWord(s, i) {
+			length = max(ibanAt(s[i:]), cardAt(s[i:]))
+		}
+		if length > 0 {
+			out.WriteString(s[kept:i])
+			out.WriteString(MaskedNumber)
+			kept = i + length
+			i = kept - 1
+		}
+	}
+	if kept == 0 {
+		return s
+	}
+	return out.String() + s[kept:]
+}
+
 func accountNumberIn(s string) string {
 	for i := range len(s) {
 		switch {
-		case i > 0 && isAlphanumeric(s[i-1]):
-		case beginsWithIBAN(s[i:]):
+		case !beginsWord(s, i):
+		case ibanAt(s[i:]) > 0:
 			return "iban"
-		case beginsWithCard(s[i:]):
+		case cardAt(s[i:]) > 0:
 			return "card"
 		}
 	}
 	return ""
 }
 
-// beginsWithIBAN reports whether a text begins with an IBAN, whose groups may be separated
-// by one blank or dash.
-func beginsWithIBAN(s string) bool {
+func beginsWord(s string, i int) bool { return i == 0 || !isAlphanumeric(s[i-1]) }
+
+// ibanAt returns the length of the IBAN with which a text begins, 0 if there is none. Its groups
+// may be separated by one blank or dash.
+func ibanAt(s string) int {
 	if len(s) < 15 {
-		return false
+		return 0
 	}
 	want, known := ibanLength[strings.ToUpper(s[:2])]
 	if !known {
-		return false
+		return 0
 	}
 	iban, end := make([]byte, 0, want), 0
 	for ; end < len(s) && len(iban) < want; end++ {
@@ -92,22 +131,22 @@ func beginsWithIBAN(s string) bool {
 		case isAlphanumeric(s[end]):
 			iban = append(iban, s[end])
 		case !isSeparator(s[end]) || isSeparator(s[end-1]):
-			return false
+			return 0
 		}
 	}
-	if len(iban) < want || end < len(s) && isAlphanumeric(s[end]) {
-		return false
+	if len(iban) < want || end < len(s) && isAlphanumeric(s[end]) || !looksLikeIBAN(strings.ToUpper(string(iban))) {
+		return 0
 	}
-	return looksLikeIBAN(strings.ToUpper(string(iban)))
+	return end
 }
 
 // minCardInText is the fewest digits of a card number inside a text. Numbers of 13 digits
 // are article numbers there: such cards are no longer issued.
 const minCardInText = 14
 
-// beginsWithCard reports whether a text begins with a card number: in one word, in groups of
-// four, or in groups of 4, 6 and the rest.
-func beginsWithCard(s string) bool {
+// cardAt returns the length of the card number with which a text begins, 0 if there is none: in
+// one word, in groups of four, or in groups of 4, 6 and the rest.
+func cardAt(s string) int {
 	digits := make([]byte, 0, 20)
 	for i, group := 0, 0; i < len(s); group++ {
 		start := i
@@ -116,17 +155,17 @@ func beginsWithCard(s string) bool {
 			i++
 		}
 		if i == start || i < len(s) && isAlphanumeric(s[i]) {
-			return false
+			return 0
 		}
 		if len(digits) >= minCardInText && looksLikeCard(string(digits)) {
-			return true
+			return i
 		}
 		if n := i - start; n != 4 && (group != 1 || n != 6) || i == len(s) || !isSeparator(s[i]) {
-			return false
+			return 0
 		}
 		i++
 	}
-	return false
+	return 0
 }
 
 func isSeparator(c byte) bool { return c == ' ' || c == '-' }

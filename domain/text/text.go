@@ -44,7 +44,7 @@ func CheckVisible(field, s string) error {
 	position, before := 0, rune(0)
 	for _, r := range s {
 		position++
-		if !isVisible(r) && (!isJoiner(r) || !takesJoiners(before)) {
+		if !isShown(r, before) {
 			return fault.New(fault.Invalid, "text.invisible_character",
 				"character %d of the text is %U, which readers do not see; remove it", position, r).
 				WithField(field).With("position", position)
@@ -53,6 +53,22 @@ func CheckVisible(field, s string) error {
 	}
 	return nil
 }
+
+// Clean removes the characters that CheckVisible refuses. It is for texts that are read from
+// papers, where soft hyphens and leftovers of another encoding are no reason to refuse.
+func Clean(s string) string {
+	before := rune(0)
+	return strings.Map(func(r rune) rune {
+		shown := isShown(r, before)
+		if before = r; !shown {
+			return -1
+		}
+		return r
+	}, s)
+}
+
+// isShown reports whether a reader sees a character after the one before it.
+func isShown(r, before rune) bool { return isVisible(r) || isJoiner(r) && takesJoiners(before) }
 
 func isVisible(r rune) bool {
 	switch r {

@@ -46,6 +46,7 @@ func TestCheck(t *testing.T) {
 			}
 		})
 	}
+	require.Equal(t, "Invoice 0001 می\u200cخواهم\tpaypal", text.Clean("In\u00advoice \u202e0001 می\u200cخواهم\tpay\u200dpal\u0096\ufffd"))
 	f, _ := fault.As(text.Check("", "ab\u202e"))
 	require.Equal(t, "character 3 of the text is U+202E, which readers do not see; remove it", f.Detail)
 }

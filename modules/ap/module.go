@@ -168,6 +168,7 @@ func (d declarations) register(r *module.Registrar) error {
 		if t.Policy == "" {
 			t.Policy = policyPackage
 		}
+		t.Plan = module.WithTextCheck(t.Plan, checkText)
 		r.Intent(t)
 	}
 	for _, f := range d.files {

@@ -7,6 +7,7 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/domain/text"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
@@ -42,8 +43,8 @@ func CheckDocument(k contract.Kind, d *contract.Document) error {
 // checkNumber refuses a blank number and one with invisible characters, because two
 // documents must not differ in characters that a reader cannot see.
 func checkNumber(k contract.Kind, number string) error {
-	invisible := func(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Cf, unicode.Zl, unicode.Zp) }
-	if strings.TrimSpace(number) == "" || strings.ContainsFunc(number, invisible) {
+	lineEnds := func(r rune) bool { return unicode.In(r, unicode.Cc, unicode.Zl, unicode.Zp) }
+	if text.CheckNotBlank("", number) != nil || strings.ContainsFunc(number, lineEnds) || text.CheckVisible("", number) != nil {
 		return fault.New(fault.Invalid, k.Code("number_invalid"),
 			"the number is blank, or it holds line breaks or invisible characters; send it as it is printed on the paper").
 			WithField("/invoice_number")

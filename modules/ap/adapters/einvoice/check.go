@@ -8,6 +8,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
 // The longest accepted texts, in characters.
@@ -38,11 +39,36 @@ func (c *checker) add(e *Element, code, bt, detail string) *fault.Violation {
 
 func (c *checker) invalid(e *Element, bt, detail string) { c.add(e, CodeValueInvalid, bt, detail) }
 
-// text reads a text and reports one longer than longest characters.
+// text reads an identifier or a reference and reports one longer than longest characters. An
+// account number is left out: it would be kept for ever.
 func (c *checker) text(e *Element, bt string, longest int) string {
 	s := e.Value()
 	c.checkLength(e, s, bt, longest)
+	c.reportCleaned(e, bt)
+	if shredding.CheckNoIBAN("", s) != nil {
+		c.add(e, CodeAccountRemoved, bt, "This value has an account number, which is left out.").Severity = SeverityWarning
+		return ""
+	}
 	return s
+}
+
+// freeText reads a text for people. Account and card numbers in it are masked.
+func (c *checker) freeText(e *Element, bt string, longest int) string {
+	s := e.Value()
+	c.checkLength(e, s, bt, longest)
+	c.reportCleaned(e, bt)
+	masked := shredding.MaskAccountNumbers(s)
+	if masked != s {
+		c.add(e, CodeAccountRemoved, bt, "This text has an account or card number, which is masked.").Severity = SeverityWarning
+	}
+	return cut(masked, longest)
+}
+
+// reportCleaned warns of a text with characters that its reader did not see.
+func (c *checker) reportCleaned(e *Element, bt string) {
+	if e != nil && e.Cleaned {
+		c.add(e, CodeTextCleaned, bt, "This text has characters that are not shown, such as controls of direction. They are left out.").Severity = SeverityWarning
+	}
 }
 
 func (c *checker) checkLength(e *Element, s, bt string, longest int) {
@@ -109,6 +135,11 @@ func (c *checker) checkSupplier(root *Element, s Supplier) {
 	}
 	c.checkLength(party, s.LegalName, "BT-27", maxName)
 	c.checkLength(party, s.TradeName, "BT-28", maxName)
+	party.Walk(func(e *Element) {
+		if e.Tag == "cbc:CompanyID" || e.tag == "cbc:RegistrationName" || e.tag == "cbc:Name" || e.tag == "cbc:ID" {
+			c.reportCleaned(e, "")
+		}
+	})
 	if !s.hasPlausibleVATID() {
 		c.add(party, CodeVATIDInvalid, "BT-31", "The seller's VAT identifier has not the form of its country, or its check digits do not fit.").Severity = SeverityWarning
 	}

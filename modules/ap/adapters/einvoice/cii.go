@@ -59,7 +59,7 @@ func (c ciiConverter) add(parent *Element, tag string, origin *Element) *Element
 		Attributes: origin.Attributes, Content: origin.Content, Origin: origin,
 	}
 	if prefix == "cbc" {
-		e.Space, e.Text = NamespaceBasic, origin.Text
+		e.Space, e.Text, e.Cleaned = NamespaceBasic, origin.Text, origin.Cleaned
 	}
 	parent.Children = append(parent.Children, e)
 	return e

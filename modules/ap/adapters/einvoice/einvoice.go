@@ -40,6 +40,8 @@ const (
 const (
 	CodeVATIDInvalid    = "ubl.vat_id_invalid"   // the seller's VAT identifier has not the form of its country
 	CodeCorrectsAnother = "ubl.corrects_another" // the document replaces an earlier one
+	CodeTextCleaned     = "ubl.text_cleaned"     // a text had characters that are not shown
+	CodeAccountRemoved  = "ubl.account_removed"  // a text had an account or card number
 )
 
 // Severities of a finding.

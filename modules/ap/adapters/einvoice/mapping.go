@@ -10,6 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/country"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
@@ -94,8 +95,8 @@ func readSupplier(root *Element) Supplier {
 	s := Supplier{
 		VATID:          vatIDOf(party),
 		RegistrationID: party.Value("cac:PartyLegalEntity", "cbc:CompanyID"),
-		LegalName:      party.Value("cac:PartyLegalEntity", "cbc:RegistrationName"),
-		TradeName:      party.Value("cac:PartyName", "cbc:Name"),
+		LegalName:      shredding.MaskAccountNumbers(party.Value("cac:PartyLegalEntity", "cbc:RegistrationName")),
+		TradeName:      shredding.MaskAccountNumbers(party.Value("cac:PartyName", "cbc:Name")),
 		Country:        strings.ToUpper(party.Value("cac:PostalAddress", "cac:Country", "cbc:IdentificationCode")),
 	}
 	for _, id := range party.All("cac:PartyIdentification", "cbc:ID") {
@@ -224,7 +225,8 @@ func readPayment(root *Element, c *checker, d *Document) {
 	}
 	seen := map[string]bool{"": true}
 	for _, e := range root.All("cac:PaymentMeans", "cac:PayeeFinancialAccount", "cbc:ID") {
-		if id := compact(c.text(e, "BT-84", maxReference)); !seen[id] {
+		c.checkLength(e, e.Value(), "BT-84", maxReference)
+		if id := compact(e.Value()); !seen[id] {
 			seen[id] = true
 			d.PaymentAccounts.ids = append(d.PaymentAccounts.ids, id)
 		}
@@ -292,7 +294,7 @@ func readLines(root *Element, c *checker, d *Document) {
 		line := Line{
 			Kind:              LineItem,
 			ID:                c.text(e.Find("cbc:ID"), "BT-126", maxReference),
-			Description:       c.text(item.Find("cbc:Name"), "BT-153", maxDescription),
+			Description:       c.freeText(item.Find("cbc:Name"), "BT-153", maxDescription),
 			Quantity:          c.quantity(quantity, "BT-129"),
 			UnitPrice:         c.quantity(price.Find("cbc:PriceAmount"), "BT-146"),
 			PriceBaseQuantity: c.quantity(price.Find("cbc:BaseQuantity"), "BT-149"),
@@ -329,7 +331,7 @@ func readLines(root *Element, c *checker, d *Document) {
 			line.Amount = line.Amount.Neg()
 			bt = [3]string{"BT-97", "BT-95", "BT-96"}
 		}
-		line.Description = c.text(e.Find("cbc:AllowanceChargeReason"), bt[0], maxDescription)
+		line.Description = c.freeText(e.Find("cbc:AllowanceChargeReason"), bt[0], maxDescription)
 		line.TaxCategory = c.text(e.Find("cac:TaxCategory", "cbc:ID"), bt[1], maxCode)
 		line.TaxRate = c.percent(e.Find("cac:TaxCategory", "cbc:Percent"), bt[2])
 		d.Lines = append(d.Lines, line)
