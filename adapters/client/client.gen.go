@@ -1191,6 +1191,18 @@ type ApHoldInvoicePayload struct {
 // ApHoldInvoicePayloadKind defines model for ApHoldInvoicePayload.Kind.
 type ApHoldInvoicePayloadKind string
 
+// ApImportPaymentStatusPayload defines model for ApImportPaymentStatusPayload.
+type ApImportPaymentStatusPayload struct {
+	BankAmount    json.Number `json:"bank_amount,omitempty,omitzero"`
+	BankReference string      `json:"bank_reference,omitempty,omitzero"`
+	ExecutedOn    string      `json:"executed_on,omitempty,omitzero"`
+	MessageID     string      `json:"message_id"`
+	PaymentID     string      `json:"payment_id"`
+	ReasonCode    string      `json:"reason_code,omitempty,omitzero"`
+	Status        string      `json:"status"`
+	Text          string      `json:"text,omitempty,omitzero"`
+}
+
 // ApInvoicesIDReport defines model for ApInvoicesIdReport.
 type ApInvoicesIDReport struct {
 	HasMore bool `json:"has_more,omitempty,omitzero"`
@@ -1295,6 +1307,125 @@ type ApOpenItemsRow struct {
 
 	// Total what was posted to the control account, document currency
 	Total string `json:"total,omitempty,omitzero"`
+
+	// VendorID vendor
+	VendorID string `json:"vendor_id,omitempty,omitzero"`
+}
+
+// ApPaymentRunsReport defines model for ApPaymentRunsReport.
+type ApPaymentRunsReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor         `json:"next_cursor,omitempty,omitzero"`
+	Rows       []ApPaymentRunsRow `json:"rows"`
+}
+
+// ApPaymentRunsRow defines model for ApPaymentRunsRow.
+type ApPaymentRunsRow struct {
+	// BankAccount account that is paid from, its code in the settings
+	BankAccount string `json:"bank_account,omitempty,omitzero"`
+
+	// EventID event that proposed the run
+	EventID string `json:"event_id,omitempty,omitzero"`
+
+	// FileSha256 SHA-256 of the newest bank file
+	FileSha256 string `json:"file_sha256,omitempty,omitzero"`
+
+	// InTransit payments of it are in transit
+	InTransit bool `json:"in_transit,omitempty,omitzero"`
+
+	// MessageID MsgId of the newest bank file
+	MessageID string `json:"message_id,omitempty,omitzero"`
+
+	// PayDate day on which the bank is to pay
+	PayDate string `json:"pay_date,omitempty,omitzero"`
+
+	// Payments payments that were not excluded
+	Payments int64 `json:"payments,omitempty,omitzero"`
+
+	// RunID payment run, the last part of its stream
+	RunID string `json:"run_id,omitempty,omitzero"`
+
+	// State proposed, approved, exported or rejected
+	State string `json:"state,omitempty,omitzero"`
+
+	// Steps what happened: step, at, by (person or service), date (effective), event_id
+	Steps json.RawMessage `json:"steps,omitempty,omitzero"`
+
+	// Totals by currency: number of payments, their amount, and of it executed, failed, voided and in_transit; excluded beside it
+	Totals json.RawMessage `json:"totals,omitempty,omitzero"`
+}
+
+// ApPaymentsReport defines model for ApPaymentsReport.
+type ApPaymentsReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor      `json:"next_cursor,omitempty,omitzero"`
+	Rows       []ApPaymentsRow `json:"rows"`
+}
+
+// ApPaymentsRow defines model for ApPaymentsRow.
+type ApPaymentsRow struct {
+	// Amount that the bank transfers
+	Amount string `json:"amount,omitempty,omitzero"`
+
+	// BankAccount account that is paid from, its code in the settings
+	BankAccount string `json:"bank_account,omitempty,omitzero"`
+
+	// BankReference of the execution
+	BankReference string `json:"bank_reference,omitempty,omitzero"`
+
+	// BankStatus newest status that the bank reported and that decides nothing, such as ACSP
+	BankStatus string `json:"bank_status,omitempty,omitzero"`
+
+	// Currency currency
+	Currency string `json:"currency,omitempty,omitzero"`
+
+	// Discount taken
+	Discount string `json:"discount,omitempty,omitzero"`
+
+	// Documents invoices and credit memos that the payment settles
+	Documents int64 `json:"documents,omitempty,omitzero"`
+
+	// EventID event that proposed the payment
+	EventID string `json:"event_id,omitempty,omitzero"`
+
+	// ExecutedOn day on which the bank paid
+	ExecutedOn string `json:"executed_on,omitempty,omitzero"`
+
+	// FileSha256 SHA-256 of the newest bank file with the payment
+	FileSha256 string `json:"file_sha256,omitempty,omitzero"`
+
+	// InTransit exported, and the bank has neither executed nor refused it
+	InTransit bool `json:"in_transit,omitempty,omitzero"`
+
+	// PayDate day on which the bank is to pay
+	PayDate string `json:"pay_date,omitempty,omitzero"`
+
+	// PaymentID payment, EndToEndId of the bank file
+	PaymentID string `json:"payment_id,omitempty,omitzero"`
+
+	// ReasonCode newest reason of the bank, such as AC01
+	ReasonCode string `json:"reason_code,omitempty,omitzero"`
+
+	// RunID payment run
+	RunID string `json:"run_id,omitempty,omitzero"`
+
+	// State proposed, excluded, approved, rejected, exported, executed, failed or voided
+	State string `json:"state,omitempty,omitzero"`
+
+	// Steps what happened: step, at, by (person or service), date (effective), event_id
+	Steps json.RawMessage `json:"steps,omitempty,omitzero"`
 
 	// VendorID vendor
 	VendorID string `json:"vendor_id,omitempty,omitzero"`
@@ -6245,9 +6376,73 @@ type ReadApOpenItemsParams struct {
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
+// ReadApPaymentRunsParams defines parameters for ReadApPaymentRuns.
+type ReadApPaymentRunsParams struct {
+	// State proposed, approved, exported or rejected
+	State string `form:"state,omitempty" json:"state,omitempty,omitzero"`
+
+	// From to be paid on this date or later
+	From string `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// To to be paid on this date or earlier
+	To          string        `form:"to,omitempty" json:"to,omitempty,omitzero"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
 // DownloadApPaymentRunsRunIDFileParams defines parameters for DownloadApPaymentRunsRunIDFile.
 type DownloadApPaymentRunsRunIDFileParams struct {
 	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+}
+
+// ReadApPaymentsParams defines parameters for ReadApPayments.
+type ReadApPaymentsParams struct {
+	// State proposed, excluded, approved, rejected, exported (in transit), executed, failed or voided
+	State string `form:"state,omitempty" json:"state,omitempty,omitzero"`
+
+	// From to be paid on this date or later
+	From string `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// To to be paid on this date or earlier
+	To string `form:"to,omitempty" json:"to,omitempty,omitzero"`
+
+	// Run payment run
+	Run string `form:"run,omitempty" json:"run,omitempty,omitzero"`
+
+	// Vendor vendor id
+	Vendor      string        `form:"vendor,omitempty" json:"vendor,omitempty,omitzero"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
 // ReadApTaxSummaryParams defines parameters for ReadApTaxSummary.
@@ -7633,6 +7828,27 @@ func (c *Client) ReadApOpenItems(ctx context.Context, params ReadApOpenItemsPara
 	return out, err
 }
 
+// ReadApPaymentRuns is GET /api/ap/payment-runs: Payment runs, the oldest first, with what became of their payments. In transit is what was exported and the bank has not answered..
+func (c *Client) ReadApPaymentRuns(ctx context.Context, params ReadApPaymentRunsParams, options ...Option) (ApPaymentRunsReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/ap/payment-runs"),
+		repeatable: true,
+	}
+	r.setQuery("state", params.State)
+	r.setQuery("from", params.From)
+	r.setQuery("to", params.To)
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out ApPaymentRunsReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
 // DownloadApPaymentRunsRunIDFile is GET /api/ap/payment-runs/{run_id}/file: The bank file of an exported payment run, pain.001.001.09. Its SHA-256 is that of ap.payment_run.exported..
 func (c *Client) DownloadApPaymentRunsRunIDFile(ctx context.Context, runID string, params DownloadApPaymentRunsRunIDFileParams, options ...Option) (File, error) {
 	r := request{
@@ -7641,6 +7857,29 @@ func (c *Client) DownloadApPaymentRunsRunIDFile(ctx context.Context, runID strin
 	}
 	r.setQuery("legal_entity", params.LegalEntity)
 	return c.doFile(ctx, r, options)
+}
+
+// ReadApPayments is GET /api/ap/payments: Payments of runs, the oldest first. The state of a payment is that of its run until something happens to the payment itself..
+func (c *Client) ReadApPayments(ctx context.Context, params ReadApPaymentsParams, options ...Option) (ApPaymentsReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/ap/payments"),
+		repeatable: true,
+	}
+	r.setQuery("state", params.State)
+	r.setQuery("from", params.From)
+	r.setQuery("to", params.To)
+	r.setQuery("run", params.Run)
+	r.setQuery("vendor", params.Vendor)
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out ApPaymentsReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
 }
 
 // ReadApTaxSummary is GET /api/ap/tax-summary: Tax of the journals that accounts payable posted, by tax group and currency: a worksheet for the VAT return of a period. The footer has the totals in functional currency: recoverable and output tax, and output less recoverable..

@@ -31,7 +31,7 @@ func registerEntities(r *module.Registrar) {
 		Apply: func(s any, e event.Recorded, data []byte) error { return s.(*paymentRunEntity).apply(e.Type, data) },
 	})
 	r.EntityFold(module.EntityFold{
-		EntityType: contract.EntityPayment, Version: 1,
+		EntityType: contract.EntityPayment, Version: 2,
 		New:   func(id string) any { return &paymentEntity{PaymentID: id} },
 		Apply: func(s any, e event.Recorded, data []byte) error { return s.(*paymentEntity).apply(e.Type, data) },
 	})

@@ -59,7 +59,7 @@ func (Module) Register(r *module.Registrar) error {
 	if err != nil {
 		return err
 	}
-	for _, declarations := range []declarations{settingsDeclarations(), vendorDeclarations(), vendorChangeDeclarations(), documents, settlementDeclarations(), bankDeclarations(), paymentDeclarations()} {
+	for _, declarations := range []declarations{settingsDeclarations(), vendorDeclarations(), vendorChangeDeclarations(), documents, settlementDeclarations(), bankDeclarations(), paymentDeclarations(), paymentStatusDeclarations()} {
 		if err := declarations.register(r); err != nil {
 			return err
 		}

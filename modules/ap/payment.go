@@ -47,7 +47,6 @@ func paymentDeclarations() declarations {
 		}
 		d.events = append(d.events, declaredEvent{schema: e.name, EventType: t})
 	}
-	executes := []string{contract.EventPaymentExecuted, gl.EventJournalPosted, contract.EventReleased}
 	voids := []string{contract.EventPaymentVoided, gl.EventJournalPosted, gl.EventJournalReversed}
 	for _, k := range contract.Kinds() {
 		for _, a := range []struct{ action, description string }{
@@ -63,7 +62,6 @@ func paymentDeclarations() declarations {
 				RequiredEntityRefs: []eventtype.RequiredRef{vendorRefRule(), {EntityType: string(k), Role: contract.RoleDocument, Cardinality: eventtype.One}},
 			}}})
 		}
-		executes = append(executes, k.Event(contract.Paid), k.Event(contract.PartiallyPaid))
 		voids = append(voids, k.Event(contract.PaymentReversed))
 	}
 	for _, i := range []struct {
@@ -91,7 +89,7 @@ func paymentDeclarations() declarations {
 			Emits: []string{contract.EventRunExported}, Opens: []shredding.Class{shredding.Bank}, Plan: module.PlanOf(planExportRun),
 		}},
 		{"execute_payment", module.IntentType{
-			Type: contract.IntentExecutePayment, Description: "Record that the bank executed a payment.", Emits: executes, Plan: module.PlanOf(planExecutePayment),
+			Type: contract.IntentExecutePayment, Description: "Record that the bank executed a payment.", Emits: executionEvents(), Plan: module.PlanOf(planExecutePayment),
 		}},
 		{"fail_payment", module.IntentType{
 			Type: contract.IntentFailPayment, Description: "Record that the bank did not execute a payment.",

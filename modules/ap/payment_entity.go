@@ -75,6 +75,7 @@ type paymentEntity struct {
 	ExecutedOn    *event.Date `json:"executed_on,omitempty"`
 	BankReference string      `json:"bank_reference,omitempty"`
 	ReasonCode    string      `json:"reason_code,omitempty"` // of a failed payment
+	BankStatus    string      `json:"bank_status,omitempty"` // the newest that decides nothing, such as ACSP
 	JournalID     string      `json:"journal_id,omitempty"`
 	Documents     int         `json:"documents"`
 }
@@ -97,6 +98,12 @@ func (p *paymentEntity) apply(eventType string, data []byte) error {
 			return err
 		}
 		p.Status, p.RunID, p.ReasonCode = domain.PaymentFailed, x.RunID, x.ReasonCode
+	case contract.EventPaymentStatus:
+		var x contract.PaymentStatusReported
+		if err := json.Unmarshal(data, &x); err != nil {
+			return err
+		}
+		p.RunID, p.BankStatus = x.RunID, x.Status
 	case contract.EventPaymentVoided:
 		p.Status = domain.PaymentVoided
 	}

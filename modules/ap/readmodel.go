@@ -99,6 +99,7 @@ func registerReadModels(r *module.Registrar) {
 	r.ReadModel(vendorStatement())
 	registerSubledgerControl(r)
 	registerCloseChecklist(r)
+	registerPaymentReadModels(r)
 	r.Projection(module.Projection{Name: Tax, Version: TaxVersion, EventTypes: []string{gl.EventJournalPosted, eventLedgerConfigured}})
 	r.ReadModel(taxSummary())
 	r.Projection(module.Projection{Name: Vendors, Version: VendorsVersion, EventTypes: []string{

@@ -205,8 +205,19 @@ func (b *Books) Caller(who string) pipeline.Caller {
 // Submit submits an intent as a person who holds the role.
 func (b *Books) Submit(who, intentType, payload string) (pipeline.Outcome, error) {
 	b.t.Helper()
+	return b.submit(who, intentType, payload, nil)
+}
+
+// SubmitOn is Submit with an effective date.
+func (b *Books) SubmitOn(who, intentType, payload string, effective event.Date) (pipeline.Outcome, error) {
+	b.t.Helper()
+	return b.submit(who, intentType, payload, &effective)
+}
+
+func (b *Books) submit(who, intentType, payload string, effective *event.Date) (pipeline.Outcome, error) {
+	b.t.Helper()
 	return b.Pipeline.Submit(b.t.Context(), b.Caller(who), pipeline.Request{
-		Type: intentType, LegalEntity: b.Entity, Payload: json.RawMessage(payload), Source: event.Source{System: "test", Channel: "api"},
+		Type: intentType, LegalEntity: b.Entity, Payload: json.RawMessage(payload), EffectiveDate: effective, Source: event.Source{System: "test", Channel: "api"},
 	})
 }
 

@@ -1,6 +1,7 @@
 package contract
 
 import (
+	"strconv"
 	"strings"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -19,6 +20,7 @@ const (
 	EventPaymentExecuted = "payment.executed"
 	EventPaymentFailed   = "payment.failed"
 	EventPaymentVoided   = "payment.voided"
+	EventPaymentStatus   = "payment.status_reported"
 )
 
 // Actions of documents that payments settle, beside Paid.
@@ -37,6 +39,8 @@ const (
 	IntentExecutePayment    = "ap.execute_payment"
 	IntentFailPayment       = "ap.fail_payment"
 	IntentVoidPayment       = "ap.void_payment"
+
+	IntentImportPaymentStatus = "ap.import_payment_status"
 )
 
 // Streams and entities of payments.
@@ -77,6 +81,16 @@ func RunOfPayment(paymentID string) string {
 // PaymentID is the id of the n-th (from 1) payment of a run. It has at most 35 characters, so
 // that bank files carry it unchanged.
 func PaymentID(runID, n string) string { return runID + paymentMark + n }
+
+// PaymentPosition is the place of a payment in its run, from 1; 0 if its id names none.
+func PaymentPosition(paymentID string) int32 {
+	_, text, _ := strings.Cut(paymentID, paymentMark)
+	n, err := strconv.ParseInt(text, 10, 32)
+	if err != nil {
+		return 0
+	}
+	return int32(n)
+}
 
 // PaymentRef refers to a payment.
 func PaymentRef(id string) event.EntityRef {
@@ -251,6 +265,29 @@ type PaymentFailure struct {
 type PaymentFailed struct {
 	RunID string `json:"run_id"`
 	PaymentFailure
+}
+
+// PaymentStatusImport is the payload of ap.import_payment_status: what a bank reports about one
+// payment. BankAmount is needed as for an execution.
+type PaymentStatusImport struct {
+	PaymentID     string        `json:"payment_id"`
+	MessageID     string        `json:"message_id"` // of the bank's report
+	Status        string        `json:"status"`     // of ISO 20022, such as ACSC
+	ReasonCode    string        `json:"reason_code,omitempty"`
+	Text          string        `json:"text,omitempty"`
+	ExecutedOn    *event.Date   `json:"executed_on,omitempty"`
+	BankAmount    *money.Number `json:"bank_amount,omitempty"`
+	BankReference string        `json:"bank_reference,omitempty"`
+}
+
+// PaymentStatusReported is the data of payment.status_reported.
+type PaymentStatusReported struct {
+	RunID      string `json:"run_id"`
+	PaymentID  string `json:"payment_id"`
+	MessageID  string `json:"message_id"`
+	Status     string `json:"status"`
+	ReasonCode string `json:"reason_code,omitempty"`
+	Text       string `json:"text,omitempty"`
 }
 
 // PaymentVoid is the payload of ap.void_payment.

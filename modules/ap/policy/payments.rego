@@ -18,6 +18,7 @@ permitted := {
 	"ap.execute_payment": ["treasurer", "module"],
 	"ap.fail_payment": ["treasurer", "module"],
 	"ap.void_payment": ["treasurer"],
+	"ap.import_payment_status": ["treasurer"],
 }
 
 default submit := {"allow": false, "reason": "none of the actor's roles may submit this intent"}
@@ -67,7 +68,7 @@ approving if input.intent.type == "ap.approve_payment_run"
 
 default paying := false
 
-paying if input.intent.type in {"ap.execute_payment", "ap.export_payment_run", "ap.payment_file"}
+paying if input.intent.type in {"ap.execute_payment", "ap.export_payment_run", "ap.payment_file", "ap.import_payment_status"}
 
 default voiding := false
 

@@ -136,7 +136,7 @@ func (c *checker) checkSupplier(root *Element, s Supplier) {
 	c.checkLength(party, s.LegalName, "BT-27", maxName)
 	c.checkLength(party, s.TradeName, "BT-28", maxName)
 	party.Walk(func(e *Element) {
-		if e.Tag == "cbc:CompanyID" || e.tag == "cbc:RegistrationName" || e.tag == "cbc:Name" || e.tag == "cbc:ID" {
+		if e.Tag == "cbc:CompanyID" || e.Tag == "cbc:RegistrationName" || e.Tag == "cbc:Name" || e.Tag == "cbc:ID" {
 			c.reportCleaned(e, "")
 		}
 	})

@@ -22,6 +22,7 @@ func New() plugin.Module {
 			ap.OpenItems: postgres.NewProjection(),
 			ap.Vendors:   postgres.NewVendorProjection(),
 			ap.Tax:       postgres.NewTaxProjection(),
+			ap.Payments:  postgres.NewPaymentProjection(),
 		},
 		ReadModels: func(pool *pgxpool.Pool) map[string]ports.ReadModelSource {
 			return map[string]ports.ReadModelSource{
@@ -32,6 +33,9 @@ func New() plugin.Module {
 				ap.ReadModelAging:      postgres.NewAging(pool),
 				ap.ReadModelStatement:  postgres.NewVendorStatement(pool),
 				ap.ReadModelTaxSummary: postgres.NewTaxSummary(pool),
+				ap.ReadModelPayments:   postgres.NewPayments(pool),
+
+				ap.ReadModelPaymentRuns: postgres.NewPaymentRuns(pool),
 
 				ap.ReadModelCloseChecklist:   postgres.NewCloseChecklist(pool, ap.LedgerProjection),
 				ap.ReadModelSubledgerControl: postgres.NewSubledgerControl(pool, ap.LedgerProjection),
