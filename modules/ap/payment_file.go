@@ -1,6 +1,7 @@
 package ap
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -111,7 +112,7 @@ func bankFile(ctx context.Context, in module.Input, s module.State, run *domain.
 	if err != nil {
 		return nil, nil, err
 	}
-	message, err := PaymentMessage(run, account, in.LegalEntity.Name, creditors)
+	message, err := PaymentMessage(run, account, cmp.Or(in.LegalEntity.Name, in.LegalEntity.Code), creditors)
 	if err != nil {
 		return nil, nil, err
 	}

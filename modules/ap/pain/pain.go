@@ -16,9 +16,9 @@ import (
 
 const namespace = "urn:iso:std:iso:20022:tech:xsd:pain.001.001.09"
 
-// Limits of the message, in characters.
+// Limits of the message, in characters. The schema allows names of 140, and SEPA's rules 70.
 const (
-	maxName       = 140
+	maxName       = 70
 	maxRemittance = 140
 )
 
