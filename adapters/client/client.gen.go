@@ -415,6 +415,12 @@ const (
 	PeriodEnd GlDefineRecurringJournalPayloadScheduleOn = "period_end"
 )
 
+// Defines values for GlImportBankStatementPayloadLinesDebitCredit.
+const (
+	GlImportBankStatementPayloadLinesDebitCreditCredit GlImportBankStatementPayloadLinesDebitCredit = "credit"
+	GlImportBankStatementPayloadLinesDebitCreditDebit  GlImportBankStatementPayloadLinesDebitCredit = "debit"
+)
+
 // Defines values for GlLoadOpeningBalancesPayloadLinesDebitCredit.
 const (
 	GlLoadOpeningBalancesPayloadLinesDebitCreditCredit GlLoadOpeningBalancesPayloadLinesDebitCredit = "credit"
@@ -3217,6 +3223,30 @@ type GlDimensionBalancesRow struct {
 	Dimensions json.RawMessage `json:"dimensions,omitempty,omitzero"`
 }
 
+// GlImportBankStatementPayload defines model for GlImportBankStatementPayload.
+type GlImportBankStatementPayload struct {
+	Account        string      `json:"account"`
+	ClosingBalance json.Number `json:"closing_balance"`
+	Currency       string      `json:"currency"`
+	Lines          []struct {
+		Amount      json.Number                                  `json:"amount"`
+		BookingDate string                                       `json:"booking_date"`
+		DebitCredit GlImportBankStatementPayloadLinesDebitCredit `json:"debit_credit"`
+		EndToEndID  string                                       `json:"end_to_end_id,omitempty,omitzero"`
+		Reference   string                                       `json:"reference,omitempty,omitzero"`
+		Text        string                                       `json:"text,omitempty,omitzero"`
+		ValueDate   string                                       `json:"value_date,omitempty,omitzero"`
+	} `json:"lines"`
+	OpeningBalance json.Number `json:"opening_balance"`
+	Part           int         `json:"part,omitempty,omitzero"`
+	Parts          int         `json:"parts,omitempty,omitzero"`
+	StatementDate  string      `json:"statement_date"`
+	StatementID    string      `json:"statement_id"`
+}
+
+// GlImportBankStatementPayloadLinesDebitCredit defines model for GlImportBankStatementPayload.Lines.DebitCredit.
+type GlImportBankStatementPayloadLinesDebitCredit string
+
 // GlJournalLinesReport defines model for GlJournalLinesReport.
 type GlJournalLinesReport struct {
 	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
@@ -3516,6 +3546,18 @@ type GlLoadOpeningBalancesPayload struct {
 
 // GlLoadOpeningBalancesPayloadLinesDebitCredit defines model for GlLoadOpeningBalancesPayload.Lines.DebitCredit.
 type GlLoadOpeningBalancesPayloadLinesDebitCredit string
+
+// GlMatchBankLinePayload defines model for GlMatchBankLinePayload.
+type GlMatchBankLinePayload struct {
+	Account      string `json:"account"`
+	JournalLines []struct {
+		JournalID  string `json:"journal_id"`
+		LineNumber int    `json:"line_number"`
+	} `json:"journal_lines"`
+	LineNumber  int    `json:"line_number"`
+	Part        int    `json:"part,omitempty,omitzero"`
+	StatementID string `json:"statement_id"`
+}
 
 // GlMirrorIntercompanyPayload defines model for GlMirrorIntercompanyPayload.
 type GlMirrorIntercompanyPayload struct {
@@ -3875,6 +3917,15 @@ type GlTrialBalanceRow struct {
 type GlUnblockAccountPayload struct {
 	Code   string `json:"code"`
 	Reason string `json:"reason"`
+}
+
+// GlUnmatchBankLinePayload defines model for GlUnmatchBankLinePayload.
+type GlUnmatchBankLinePayload struct {
+	Account     string `json:"account"`
+	LineNumber  int    `json:"line_number"`
+	Part        int    `json:"part,omitempty,omitzero"`
+	Reason      string `json:"reason"`
+	StatementID string `json:"statement_id"`
 }
 
 // Health defines model for Health.

@@ -5,8 +5,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 )
 
-// roles are the roles that accounts payable declares. The roles controller and cfo are
-// declared by the general ledger.
+// roles are the roles that accounts payable declares. The roles controller, cfo and
+// treasurer are declared by the general ledger.
 func roles() []module.Role {
 	return []module.Role{
 		{
@@ -20,10 +20,6 @@ func roles() []module.Role {
 		{
 			Name: "vendor_admin", Persona: "Vera Vendors", Description: "keeps the vendor master", Approves: true,
 			Reads: []shredding.Class{shredding.Contact, shredding.Identity, shredding.Tax, shredding.Bank},
-		},
-		{
-			Name: "treasurer", Persona: "Tomas Treasurer", Description: "pays vendors", Approves: true,
-			Reads: []shredding.Class{shredding.Contact, shredding.Bank, shredding.Identity},
 		},
 	}
 }

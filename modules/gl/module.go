@@ -5,6 +5,7 @@
 package gl
 
 import (
+	"cmp"
 	"embed"
 	"encoding/json"
 	"fmt"
@@ -68,12 +69,13 @@ func (m *Module) Register(r *module.Registrar) error {
 		if err != nil {
 			return err
 		}
-		t.Schema, t.Policy = schema, policyPackage
+		t.Schema, t.Policy = schema, cmp.Or(t.Policy, policyPackage)
 		t.OnDuplicate = onDuplicate
 		t.Plan = module.WithTexts(t.Plan, "description", "name", "reason")
 		r.Intent(t)
 	}
 	registerFolds(r)
+	registerBank(r)
 	registerEntities(r)
 	registerReadModels(r)
 	return nil
@@ -88,11 +90,11 @@ func readSchema(name string) (json.RawMessage, error) {
 }
 
 func eventTypes() []module.EventType {
-	return slices.Concat(settingsTypes(), chartTypes(), accountChangeTypes(), calendarTypes(), rateTypes(), journalTypes(), recurringTypes(), yearTypes(), revaluationTypes(), intercompanyTypes(), allocationTypes())
+	return slices.Concat(settingsTypes(), chartTypes(), accountChangeTypes(), calendarTypes(), rateTypes(), journalTypes(), recurringTypes(), yearTypes(), revaluationTypes(), intercompanyTypes(), allocationTypes(), bankTypes())
 }
 
 func (m *Module) intents() []module.IntentType {
-	return slices.Concat(settingsIntents(), chartIntents(), accountChangeIntents(), m.calendarIntents(), rateIntents(), journalIntents(), dueReversalIntents(), openingIntents(), recurringIntents(), yearIntents(), revaluationIntents(), intercompanyIntents(), allocationIntents())
+	return slices.Concat(settingsIntents(), chartIntents(), accountChangeIntents(), m.calendarIntents(), rateIntents(), journalIntents(), dueReversalIntents(), openingIntents(), recurringIntents(), yearIntents(), revaluationIntents(), intercompanyIntents(), allocationIntents(), bankIntents())
 }
 
 // declare makes an event type of the ledger, without an example if it is "".

@@ -59,6 +59,7 @@ var duplicates = map[string]struct{ code, what string }{
 	domain.EventAccountDefined:        {"gl.account.duplicate", "an account with this code"},
 	domain.EventDimensionValueDefined: {"gl.dimension_value.duplicate", "this value of the dimension"},
 	domain.EventFiscalYearDefined:     {"gl.fiscal_year.duplicate", "a fiscal year with this label"},
+	domain.EventBankStatementImported: {"gl.bank_statement.duplicate", "a statement of this account with this id and part"},
 }
 
 func onDuplicate(_ context.Context, _ module.Input, _ module.State, eventType string, h fault.Holder) error {

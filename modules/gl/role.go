@@ -18,5 +18,9 @@ func roles() []module.Role {
 			Name: "cfo", Persona: "Fiona Finance", Description: "approves what is over the controller's limit", Approves: true,
 			Reads: []shredding.Class{shredding.Contact, shredding.Bank},
 		},
+		{
+			Name: "treasurer", Persona: "Tomas Treasurer", Description: "pays vendors and reconciles bank accounts", Approves: true,
+			Reads: []shredding.Class{shredding.Contact, shredding.Bank, shredding.Identity},
+		},
 	}
 }

@@ -259,7 +259,7 @@ func recordTexts(t *testing.T, d *dev, entity string) {
 func recordLedgerTexts(t *testing.T, d *dev, entity string) {
 	t.Helper()
 	const other = "DEMF"
-	controller, accountant := d.as(t, "controller"), d.as(t, "gl_accountant")
+	controller, accountant, treasurer := d.as(t, "controller"), d.as(t, "gl_accountant"), d.as(t, "treasurer")
 	line := func(account, side, text string) object {
 		return object{"account": account, "debit_credit": side, "amount": 10, "description": text}
 	}
@@ -283,6 +283,20 @@ func recordLedgerTexts(t *testing.T, d *dev, entity string) {
 	}
 	accountant.must(t, other, "gl.refuse_intercompany", object{"pair_id": pair, "initiator": entity, "reason": "Ada is not insured"})
 	accountant.must(t, entity, "gl.refuse_intercompany", object{"pair_id": pair, "reason": "Ada is not insured there"})
+
+	posted := accountant.must(t, entity, "gl.post_journal", object{
+		"description": "Cash", "posting_date": "2026-03-15", "dimensions": object{"department": "FIN"},
+		"lines": []object{line("6000", "debit", "Cash"), line("1000", "credit", "Cash")},
+	})
+	_, journal, _ := strings.Cut(posted.Events[0].Stream, "/")
+	treasurer.must(t, entity, "gl.import_bank_statement", object{
+		"account": "1000", "statement_id": "ADA", "currency": "USD", "statement_date": "2026-03-15", "opening_balance": 10, "closing_balance": 0,
+		"lines": []object{{"debit_credit": "debit", "amount": 10, "booking_date": "2026-03-15", "text": "Cash for Ada"}},
+	})
+	treasurer.must(t, entity, "gl.match_bank_line", object{
+		"account": "1000", "statement_id": "ADA", "line_number": 1, "journal_lines": []object{{"journal_id": journal, "line_number": 2}},
+	})
+	treasurer.must(t, entity, "gl.unmatch_bank_line", object{"account": "1000", "statement_id": "ADA", "line_number": 1, "reason": "Was for Ada's brother"})
 
 	// A year before the books began has nothing to close, and nothing before it is open.
 	year := fmt.Sprint(demo.FirstYear - 1)
