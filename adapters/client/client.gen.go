@@ -2997,6 +2997,70 @@ type GlBalancesRow struct {
 	Type string `json:"type,omitempty,omitzero"`
 }
 
+// GlBankReconciliationReport defines model for GlBankReconciliationReport.
+type GlBankReconciliationReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor                `json:"next_cursor,omitempty,omitzero"`
+	Rows       []GlBankReconciliationRow `json:"rows"`
+}
+
+// GlBankReconciliationRow defines model for GlBankReconciliationRow.
+type GlBankReconciliationRow struct {
+	// Amount in currency; negative is money that went out
+	Amount string `json:"amount,omitempty,omitzero"`
+
+	// Currency ISO 4217 code
+	Currency string `json:"currency,omitempty,omitzero"`
+
+	// Date booking date or posting date
+	Date string `json:"date,omitempty,omitzero"`
+
+	// Description of the line
+	Description string `json:"description,omitempty,omitzero"`
+
+	// EndToEndID of the statement line, or the payment that the journal settles
+	EndToEndID string `json:"end_to_end_id,omitempty,omitzero"`
+
+	// Item statement_line, opening_balance, missing_statement or book_line
+	Item string `json:"item,omitempty,omitzero"`
+
+	// JournalID stream of the journal
+	JournalID string `json:"journal_id,omitempty,omitzero"`
+
+	// JournalNumber journal of the line
+	JournalNumber string `json:"journal_number,omitempty,omitzero"`
+
+	// LineNumber line of the statement or of the journal
+	LineNumber int64 `json:"line_number,omitempty,omitzero"`
+
+	// Part part of the statement
+	Part int64 `json:"part,omitempty,omitzero"`
+
+	// ProposedJournalID journal with the same reference and amount
+	ProposedJournalID string `json:"proposed_journal_id,omitempty,omitzero"`
+
+	// ProposedLine line of that journal
+	ProposedLine int64 `json:"proposed_line,omitempty,omitzero"`
+
+	// Reference reference of the statement line
+	Reference string `json:"reference,omitempty,omitzero"`
+
+	// Sequence place of the event in the legal entity's log
+	Sequence string `json:"sequence,omitempty,omitzero"`
+
+	// StatementID statement of the line
+	StatementID string `json:"statement_id,omitempty,omitzero"`
+
+	// ValueDate when the bank counts the amount
+	ValueDate string `json:"value_date,omitempty,omitzero"`
+}
+
 // GlBlockAccountPayload defines model for GlBlockAccountPayload.
 type GlBlockAccountPayload struct {
 	Code   string `json:"code"`
@@ -6880,6 +6944,32 @@ type ReadGlBalancesParams struct {
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
+// ReadGlBankReconciliationParams defines parameters for ReadGlBankReconciliation.
+type ReadGlBankReconciliationParams struct {
+	// Account code of the bank account
+	Account string `form:"account" json:"account"`
+
+	// Currency currency of statements and lines; default that of the newest statement
+	Currency    string        `form:"currency,omitempty" json:"currency,omitempty,omitzero"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
 // ReadGlDimensionBalancesParams defines parameters for ReadGlDimensionBalances.
 type ReadGlDimensionBalancesParams struct {
 	// Dimensions names of the dimensions, as department,project
@@ -8417,6 +8507,26 @@ func (c *Client) ReadGlBalances(ctx context.Context, params ReadGlBalancesParams
 	r.setQuery("limit", params.Limit)
 	r.setQuery("cursor", params.Cursor)
 	var out GlBalancesReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ReadGlBankReconciliation is GET /api/gl/bank-reconciliation: A bank account beside its statements: both balances, and every line of either side that is not matched with the other. The difference of the balances is what is not matched in the books less what is not matched in the statements; unexplained must be 0. A match counts from the last day of its lines. A statement that does not begin with the balance with which the one before ended has a row missing_statement with the difference..
+func (c *Client) ReadGlBankReconciliation(ctx context.Context, params ReadGlBankReconciliationParams, options ...Option) (GlBankReconciliationReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/gl/bank-reconciliation"),
+		repeatable: true,
+	}
+	r.setQuery("account", params.Account)
+	r.setQuery("currency", params.Currency)
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out GlBankReconciliationReport
 	err := c.do(ctx, r, &out, options)
 	return out, err
 }

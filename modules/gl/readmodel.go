@@ -32,6 +32,7 @@ var (
 func registerReadModels(r *module.Registrar) {
 	registerBalances(r)
 	registerClosing(r)
+	registerBankReconciliation(r)
 	r.Projection(module.Projection{
 		Name: ProjectionLedger, Version: 2,
 		EventTypes: []string{

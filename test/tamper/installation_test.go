@@ -229,6 +229,20 @@ func (i *installation) fillBooks(vendor string) {
 	posted := i.execute("gl_accountant", "gl.post_journal", journal(100))
 	require.Equal(i.t, intent.Executed, posted.Status)
 	i.execute("controller", "gl.reverse_journal", object{"journal_id": posted.Events[0].Stream.ID, "reason": "wrong"})
+	i.execute("treasurer", "gl.import_bank_statement", object{
+		"account": "2200", "statement_id": "S-1", "currency": "EUR", "statement_date": today, "opening_balance": 100, "closing_balance": 0,
+		"lines": []object{{"debit_credit": "debit", "amount": 100, "booking_date": today, "value_date": today, "reference": "R-1", "end_to_end_id": "E-1", "text": "rent"}},
+	})
+	i.execute("treasurer", "gl.match_bank_line", object{
+		"account": "2200", "statement_id": "S-1", "line_number": 1, "journal_lines": []object{{"journal_id": posted.Events[0].Stream.ID, "line_number": 2}},
+	})
+	i.call("importer", http.MethodPost, "/api/events", object{"events": []object{{
+		"type": "gl.journal.posted", "scope": object{"legal_entity": "DEMF", "dimensions": object{"department": "FIN"}}, "effective_date": today,
+		"stream": object{"type": "gl.journal", "id": "01JQ7B8C9D0E1F2G3H4J5K6M7N"}, "entities": []object{{"entity_type": "payment", "entity_id": "P-1", "role": "payment"}},
+		"data": object{"journal_number": "OLD-1", "description": "Payment of earlier books", "functional_currency": "EUR", "lines": []object{
+			{"line_number": 1, "account": "6000", "debit_credit": "debit", "amount": 1, "currency": "EUR"}, {"line_number": 2, "account": "2200", "debit_credit": "credit", "amount": 1, "currency": "EUR"},
+		}},
+	}}}, nil)
 	waiting := i.execute("gl_accountant", "gl.post_journal", journal(20_000))
 	require.Equal(i.t, intent.PendingApproval, waiting.Status)
 
@@ -273,7 +287,7 @@ func (i *installation) redact(e event.ID, pointer string) {
 }
 
 // projections are those of the built-in modules and the tenant's own.
-var projections = []string{gl.ProjectionLedger, gl.ProjectionClosing, ap.OpenItems, ap.Tax, ap.Vendors, spend}
+var projections = []string{gl.ProjectionLedger, gl.ProjectionClosing, gl.ProjectionBank, ap.OpenItems, ap.Tax, ap.Vendors, ap.Payments, spend}
 
 // rebuild builds a second version of a projection, to which the first one is compared.
 func (i *installation) rebuild(name string) {

@@ -62,7 +62,10 @@ func harmlessTable(name, columns, why string) table {
 }
 
 // activeVersions are the versions of projections that readers see in new books.
-var activeVersions = map[string]int{ap.OpenItems: ap.OpenItemsVersion, ap.Vendors: ap.VendorsVersion, ap.Tax: ap.TaxVersion, gl.ProjectionLedger: 2, gl.ProjectionClosing: 1}
+var activeVersions = map[string]int{
+	ap.OpenItems: ap.OpenItemsVersion, ap.Vendors: ap.VendorsVersion, ap.Tax: ap.TaxVersion, ap.Payments: ap.PaymentsVersion,
+	gl.ProjectionLedger: 2, gl.ProjectionClosing: 1, gl.ProjectionBank: 1,
+}
 
 // readModel is a table that a projection derives from the log.
 // In the columns of constants a constraint allows one value only.
@@ -544,6 +547,10 @@ var verdicts = []table{
 	readModel("ap.vendor_accounts", ap.Vendors, "sequence partition_id effective_date vendor_id request_id currency state subject iban account bank bic holder version"),
 	readModel("gl.account_blocks", gl.ProjectionLedger, "sequence partition_id version blocked code"),
 	readModel("gl.accounts", gl.ProjectionLedger, "sequence partition_id code name type version event_id normal_side parent postable control"),
+	readModel("gl.bank_lines", gl.ProjectionBank, "sequence partition_id version line_number part booking_date value_date account statement_id currency amount reference end_to_end_id description"),
+	readModel("gl.bank_match_lines", gl.ProjectionBank, "sequence partition_id version line_number matched_as_of matched journal_id"),
+	readModel("gl.bank_matches", gl.ProjectionBank, "sequence partition_id version part line_number matched_as_of matched account statement_id"),
+	readModel("gl.bank_statements", gl.ProjectionBank, "sequence partition_id version part first_date statement_date event_id account statement_id currency opening_balance closing_balance"),
 	readModel("gl.calendar_periods", gl.ProjectionLedger, "sequence partition_id version year_start year_end period_start period_end fiscal_year period"),
 	readModel("gl.close_steps", gl.ProjectionClosing, "sequence recorded_at partition_id version day event_id tenant_id legal_entity kind item counterparty actor_id data"),
 	readModel("gl.exchange_rates", gl.ProjectionLedger, "sequence recorded_at partition_id version rate_date event_id from_currency to_currency rate_type rate actor_id reason"),
@@ -551,6 +558,7 @@ var verdicts = []table{
 	readModel("gl.journal_reversals", gl.ProjectionLedger, "sequence partition_id journal_id reversed_by version"),
 	readModel("gl.journals", gl.ProjectionLedger, "sequence recorded_at partition_id effective_date event_id source_event_id journal_id reverses_journal_id journal_number journal_type description functional_currency "+
 		"fiscal_year period source_module version intent_id actor_id approvers correlation_id"),
+	readModel("gl.journal_payments", gl.ProjectionBank, "sequence partition_id version payment_id"),
 	readModel("gl.ledgers", gl.ProjectionLedger, "sequence partition_id functional_currency version"),
 	readModel("gl.line_totals", gl.ProjectionLedger, "block lines partition_id version effective_date account functional_currency debit credit"),
 	readModel("gl.period_states", gl.ProjectionLedger, "sequence recorded_at partition_id version event_id intent_id module period state actor_id approvers reason"),
