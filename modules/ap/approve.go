@@ -68,7 +68,11 @@ func planApprove(k contract.Kind) func(context.Context, module.Input, module.Sta
 			return plan, nil
 		}
 		a := finalApproval{kind: k, d: d, in: in, date: date, approval: approval, ledger: ledger, books: books, settings: settings}
-		plan.Events, plan.Rules, f.Period, err = a.post(ctx, s)
+		if plan.Events, plan.Rules, f.Period, err = a.post(ctx, s); err != nil {
+			return plan, err
+		}
+		given, err := giveBackBilling(ctx, s, settings.Match, d, date)
+		plan.Events = append(plan.Events, given...)
 		return plan, err
 	})
 }
@@ -182,6 +186,7 @@ func planReject(k contract.Kind) func(context.Context, module.Input, module.Stat
 		rejected.CausedBy = d.SubmittedID
 		f := factsOf(in)
 		f.Submitters, f.Approvers = d.Submitters, d.Approvers
-		return module.Plan{Events: []event.Draft{rejected}, Facts: f, CorrelationID: d.CorrelationID}, nil
+		taken, err := takeBackBilling(ctx, s, d, in.Date())
+		return module.Plan{Events: append([]event.Draft{rejected}, taken...), Facts: f, CorrelationID: d.CorrelationID}, err
 	})
 }

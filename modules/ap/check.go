@@ -47,6 +47,7 @@ type checkedBody struct {
 	findings   []domain.Finding
 	warnings   []contract.Warning
 	coding     event.RuleEvaluation
+	match      *orderMatch
 }
 
 // check fills in defaults and coding of a body, refuses what is wrong in itself and finds what
@@ -75,7 +76,11 @@ func (c *checker) check(ctx context.Context, d *contract.Document, date event.Da
 	if err != nil {
 		return nil, err
 	}
-	coded, err := codeLines(ctx, c.ledger, c.settings, c.vendor, c.books, d)
+	match, err := matchOrder(ctx, c.state, c.settings.Match, c.kind, d, currency)
+	if err != nil {
+		return nil, err
+	}
+	coded, err := codeLines(ctx, c.ledger, c.settings, c.vendor, c.books, match.vendorOrder(d), d)
 	if err != nil {
 		return nil, err
 	}
@@ -87,7 +92,7 @@ func (c *checker) check(ctx context.Context, d *contract.Document, date event.Da
 	if err != nil {
 		return nil, err
 	}
-	findings := slices.Concat(found, coded.findings, invalid)
+	findings := slices.Concat(found, coded.findings, invalid, match.result.Findings)
 	findings = append(findings, domain.TaxFindings(d, currency, c.settings.TaxTolerance, func(group string) (bool, bool) {
 		g, configured := c.books.TaxGroups[group]
 		return g.ReverseCharge, configured
@@ -100,7 +105,7 @@ func (c *checker) check(ctx context.Context, d *contract.Document, date event.Da
 	}
 	return &checkedBody{
 		kind: c.kind, body: *d, dimensions: dimensions, period: period, matchTags: tags,
-		findings: findings, warnings: coded.warnings, coding: coded.rule,
+		findings: findings, warnings: coded.warnings, coding: coded.rule, match: match,
 	}, nil
 }
 
@@ -117,43 +122,69 @@ func (b *checkedBody) bodyEvent(action string, data any, date event.Date) event.
 	return e
 }
 
-// outcome drafts what the check says, caused by the first event of the plan: a hold for each
-// finding that has none, a release for each hold whose finding is gone, and, if nothing was
-// found, that the document is valid. It leaves holds alone that a person placed.
+// outcome drafts what the check says, caused by the first event of the plan: what the document
+// bills of its purchase order, a hold for each finding that has none, a release for each hold whose
+// finding is gone, and, if nothing was found, that the document is valid. It leaves holds alone
+// that a person placed.
 func (b *checkedBody) outcome(holds []domain.Hold, date event.Date) []event.Draft {
-	doc := &domain.Document{Kind: b.kind, Data: b.body}
-	ref := contract.RefTo(b.kind, b.body.ID())
-	add := func(out []event.Draft, action string, data any) []event.Draft {
-		e := draft(b.kind, doc, action, data, date, nil)
-		e.CausedByIndex = 1
-		return append(out, e)
+	doc := &domain.Document{Kind: b.kind, Data: b.body, Holds: holds}
+	out := b.match.billingDrafts(date)
+	out = append(out, holdChanges(doc, b.findings, func(kind string) bool { return !contract.PlacedByPerson(kind) }, date)...)
+	if len(b.findings) == 0 {
+		out = append(out, validatedDraft(doc, b.match, b.warnings, date))
 	}
+	return out
+}
+
+// holdChanges drafts a hold for each finding that has none, and a release for each hold whose
+// finding is gone, of the kinds of holds that the check decides about. Their cause is the
+// first event of the plan.
+func holdChanges(doc *domain.Document, findings []domain.Finding, decides func(holdKind string) bool, date event.Date) []event.Draft {
+	ref := contract.RefTo(doc.Kind, doc.Data.ID())
 	var out []event.Draft
-	kept := make([]bool, len(b.findings))
-	for _, h := range holds {
-		if h.Released || contract.PlacedByPerson(h.Kind) {
+	add := func(action string, data any) {
+		e := draft(doc.Kind, doc, action, data, date, nil)
+		e.CausedByIndex = 1
+		out = append(out, e)
+	}
+	kept := make([]bool, len(findings))
+	for _, h := range doc.Holds {
+		if h.Released || !decides(h.Kind) {
 			continue
 		}
-		if i := slices.IndexFunc(b.findings, func(f domain.Finding) bool { return f.SameAs(h) }); i >= 0 {
+		if i := slices.IndexFunc(findings, func(f domain.Finding) bool { return f.CoveredBy(h) }); i >= 0 {
 			kept[i] = true
 			continue
 		}
-		out = add(out, contract.HoldReleased, contract.HoldReleasedData{DocumentRef: ref, HoldID: h.ID, Kind: h.Kind, Reason: "the finding is gone"})
+		add(contract.HoldReleased, contract.HoldReleasedData{DocumentRef: ref, HoldID: h.ID, Kind: h.Kind, Reason: "the finding is gone", FindingGone: true})
 	}
-	next := len(holds) + 1
-	for i, f := range b.findings {
+	next := len(doc.Holds) + 1
+	for i, f := range findings {
 		if kept[i] {
 			continue
 		}
-		out = add(out, contract.Held, contract.DocumentHeld{
-			DocumentRef: ref, HoldID: holdID(b.body.ID(), next), Kind: f.Kind, Reason: f.Reason, Blocks: f.Blocks, Finding: f.Detail,
+		add(contract.Held, contract.DocumentHeld{
+			DocumentRef: ref, HoldID: holdID(doc.Data.ID(), next), Kind: f.Kind, Reason: f.Reason, Blocks: f.Blocks, Finding: f.Detail,
 		})
 		next++
 	}
-	if len(b.findings) == 0 {
-		out = add(out, contract.Validated, contract.DocumentValidated{DocumentRef: ref, Match: "off", Warnings: b.warnings})
-	}
 	return out
+}
+
+// withoutWaived leaves out the findings whose hold a person released since the body is as it is.
+func withoutWaived(findings []domain.Finding, holds []domain.Hold) []domain.Finding {
+	return slices.DeleteFunc(findings, func(f domain.Finding) bool {
+		return slices.ContainsFunc(holds, func(h domain.Hold) bool { return h.Waived && f.CoveredBy(h) })
+	})
+}
+
+// validatedDraft drafts that a document passed every check.
+func validatedDraft(doc *domain.Document, match *orderMatch, warnings []contract.Warning, date event.Date) event.Draft {
+	e := draft(doc.Kind, doc, contract.Validated, contract.DocumentValidated{
+		DocumentRef: contract.RefTo(doc.Kind, doc.Data.ID()), Match: match.policy, Lines: match.result.Lines, Warnings: warnings,
+	}, date, nil)
+	e.CausedByIndex = 1
+	return e
 }
 
 // holdID is the id of a document's n-th hold. It begins with the document's id, so that

@@ -26,16 +26,23 @@ type coding struct {
 }
 
 // codeLines gives every line its account and dimensions. The account is the line's own,
-// else that of the coding table for the line's accounting reference, else the vendor's
-// default, else the posting profile's. An accounting reference that is not in the table
+// else that of its line of the purchase order, else that of the coding table for the line's
+// accounting reference, else the vendor's default, else the posting profile's. order is nil for
+// a document that is not compared with one. An accounting reference that is not in the table
 // becomes the cost center if a cost center has that code; otherwise codeLines warns. A
 // line without an account is a finding. The slice d.Lines is replaced, its lines are not
 // written to.
-func codeLines(ctx context.Context, ledger *gl.Ledger, settings *domain.Settings, vendor *domain.Vendor, books gl.Settings, d *contract.Document) (coding, error) {
+func codeLines(ctx context.Context, ledger *gl.Ledger, settings *domain.Settings, vendor *domain.Vendor, books gl.Settings, order *domain.PurchaseOrder, d *contract.Document) (coding, error) {
 	c := coding{rule: event.RuleEvaluation{RuleID: "ap.submit.coding", RuleName: "Account and dimensions of each line", Result: event.RuleFired}}
 	lines := make([]contract.Line, len(d.Lines))
 	for i, l := range d.Lines {
 		source := "line"
+		if ordered, found := order.Line(l.POLineReference); found {
+			if l.Account == "" && ordered.Account != "" {
+				l.Account, source = ordered.Account, "purchase_order"
+			}
+			l.Dimensions = withDefaults(l.Dimensions, ordered.Dimensions)
+		}
 		if l.AccountingCost != "" {
 			entry, known := settings.Coding(l.AccountingCost)
 			switch {

@@ -69,15 +69,24 @@ func planNewBody(k contract.Kind, action string, allowed ...domain.State) func(c
 				holds[i].Released = true
 			}
 		}
+		events := append([]event.Draft{changed}, checked.outcome(holds, date)...)
+		if reference, _ := domain.OrderReference(&doc.Data); reference != checked.match.reference {
+			taken, err := takeBackBilling(ctx, s, doc, date)
+			if err != nil {
+				return module.Plan{}, err
+			}
+			events = append(events, taken...)
+		}
 		return module.Plan{
-			Events: append([]event.Draft{changed}, checked.outcome(holds, date)...),
+			Events: events,
 			Rules:  checked.rules(), Facts: factsOf(in), CorrelationID: doc.CorrelationID,
 		}, nil
 	})
 }
 
-// planValidate plans to check a document again, after settings, accounts or tax groups changed.
-// A finding whose hold a person has released is not held again.
+// planValidate plans to check a document again, after settings, accounts, tax groups or its
+// purchase order changed. A finding whose hold a person has released is not held again, unless
+// the body changed since.
 func planValidate(k contract.Kind) func(context.Context, module.Input, module.State) (module.Plan, error) {
 	return module.PlanOf(func(ctx context.Context, in module.Input, s module.State, p contract.DocumentRef) (module.Plan, error) {
 		doc, err := loadDocument(ctx, s, k, p.ID())
@@ -96,9 +105,7 @@ func planValidate(k contract.Kind) func(context.Context, module.Input, module.St
 		if err != nil {
 			return module.Plan{}, err
 		}
-		checked.findings = slices.DeleteFunc(checked.findings, func(f domain.Finding) bool {
-			return slices.ContainsFunc(doc.Holds, func(h domain.Hold) bool { return h.Released && f.SameAs(h) })
-		})
+		checked.findings = withoutWaived(checked.findings, doc.Holds)
 		events := checked.outcome(doc.Holds, in.Date())
 		if len(events) == 0 {
 			return module.Plan{}, domain.OnHoldFault(k, doc.OpenHolds(false))

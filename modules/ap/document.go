@@ -122,15 +122,22 @@ func documentEvents(k contract.Kind, schemas bodySchemas) []declaredEvent {
 		}
 		events = append(events, declaredEvent{schema: "document." + a.action, kind: k, EventType: t})
 	}
-	return events
+	matched := module.EventType{
+		Registration: eventtype.Registration{
+			Type: k.Event(contract.Validated), SchemaVersion: 2, RequiredEntityRefs: refs,
+			Description: fmt.Sprintf("Every check of the %s passed. It says how the lines were compared with a purchase order.", k.Noun()),
+		},
+		Upcast: func(data json.RawMessage) (json.RawMessage, error) { return data, nil }, // match has more values
+	}
+	return append(events, declaredEvent{schema: "document.validated.v2", kind: k, EventType: matched})
 }
 
 func documentIntents(k contract.Kind, schemas bodySchemas) []declaredIntent {
-	approves := []string{k.Event(contract.ApprovalRecorded), k.Event(contract.Approved), gl.EventJournalPosted, k.Event(contract.Posted)}
+	approves := []string{k.Event(contract.ApprovalRecorded), k.Event(contract.Approved), gl.EventJournalPosted, k.Event(contract.Posted), contract.EventOrderBilled}
 	if k == contract.Invoice {
 		approves = append(approves, k.Event(contract.Paid))
 	}
-	outcome := []string{k.Event(contract.Validated), k.Event(contract.Held), k.Event(contract.HoldReleased)}
+	outcome := []string{k.Event(contract.Validated), k.Event(contract.Held), k.Event(contract.HoldReleased), contract.EventOrderBilled}
 	emits := func(action string) []string { return append([]string{k.Event(action)}, outcome...) }
 	verb := func(verb, description string) module.IntentType {
 		return module.IntentType{Type: k.Intent(verb), Description: fmt.Sprintf(description, k.Noun())}
@@ -149,9 +156,9 @@ func documentIntents(k contract.Kind, schemas bodySchemas) []declaredIntent {
 	approve := verb("approve", "Approve a submitted %s and post it.")
 	approve.Emits, approve.Plan = approves, planApprove(k)
 	reject := verb("reject", "Reject a submitted %s.")
-	reject.Emits, reject.Plan = []string{k.Event(contract.Rejected)}, planReject(k)
+	reject.Emits, reject.Plan = []string{k.Event(contract.Rejected), contract.EventOrderBilled}, planReject(k)
 	void := verb("void", "Void a %s; the journal of a posted one is reversed.")
-	void.Emits, void.Plan = []string{k.Event(contract.Voided), gl.EventJournalPosted, gl.EventJournalReversed}, planVoid(k)
+	void.Emits, void.Plan = []string{k.Event(contract.Voided), gl.EventJournalPosted, gl.EventJournalReversed, contract.EventOrderBilled}, planVoid(k)
 	reinstate := verb("reinstate", "Book a rejected or voided %s after all.")
 	reinstate.Schema, reinstate.Emits, reinstate.Plan = schemas.correct, emits(contract.Reinstated), planReinstate(k)
 	return []declaredIntent{

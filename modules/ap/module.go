@@ -59,7 +59,10 @@ func (Module) Register(r *module.Registrar) error {
 	if err != nil {
 		return err
 	}
-	for _, declarations := range []declarations{settingsDeclarations(), vendorDeclarations(), vendorChangeDeclarations(), documents, settlementDeclarations(), bankDeclarations(), paymentDeclarations(), paymentStatusDeclarations()} {
+	for _, declarations := range []declarations{
+		settingsDeclarations(), vendorDeclarations(), vendorChangeDeclarations(), documents, settlementDeclarations(), orderDeclarations(),
+		bankDeclarations(), paymentDeclarations(), paymentStatusDeclarations(),
+	} {
 		if err := declarations.register(r); err != nil {
 			return err
 		}
@@ -187,6 +190,9 @@ func registerFolds(r *module.Registrar) {
 	reservations := module.FoldOf(contract.StreamReservations, domain.NewReservations)
 	reservations.Codec = module.JSONCodec[domain.Reservations](1) // each payment adds an event
 	r.Fold(reservations)
+	order := module.FoldOf(contract.StreamOrder, domain.NewPurchaseOrder)
+	order.Codec = module.JSONCodec[domain.PurchaseOrder](1) // receipts and documents add events for years
+	r.Fold(order)
 	for _, k := range contract.Kinds() {
 		r.Fold(module.FoldOf(k.StreamType(), func() *domain.Document { return &domain.Document{Kind: k} }))
 	}

@@ -222,6 +222,9 @@ func TestEveryIntent_AnswersItsProcess(t *testing.T) {
 		in(proposed, "treasurer", "ap.void_payment", object{"payment_id": run(proposed) + "-P1", "reason": "taken back"})
 		in(failed, "treasurer", "ap.fail_payment", object{"payment_id": run(failed) + "-P1", "reason_code": "AC01"})
 	}
+	ordered := do("module", "ap.record_purchase_order", orderPayload(nil))
+	received := do("module", "ap.record_goods_receipt", object{"receipt_number": "R1", "po_reference": "PO-1", "lines": []object{{"po_line_reference": "1", "quantity": 1}}})
+	require.Equal(t, ordered.CorrelationID, received.CorrelationID)
 	do("gl_accountant", "gl.define_allocation", object{"allocation_id": "rent", "description": "Rent", "source": object{"account": "6200"},
 		"targets": []object{{"account": "6100", "percent": n("100")}}})
 	// These planners read reports, which the memory store has not: the ledger's tests on

@@ -75,6 +75,22 @@ func checkSettings(c *contract.SettingsChanged, today event.Date) error {
 			return err
 		}
 	}
+	if m := c.Match; m != nil {
+		if err := amount(m.UnitPriceAmount, "/match/unit_price_amount"); err != nil {
+			return err
+		}
+		for _, percent := range []struct {
+			field string
+			value *money.Number
+		}{{"unit_price_percent", m.UnitPricePercent}, {"over_ordered_percent", m.OverOrderedPercent}, {"over_received_percent", m.OverReceivedPercent}} {
+			if percent.value == nil {
+				continue
+			}
+			if err := checkPercent(*percent.value, "/match/"+percent.field); err != nil {
+				return err
+			}
+		}
+	}
 	if err := checkTerms(c.DefaultTerms, "/default_terms"); err != nil {
 		return err
 	}

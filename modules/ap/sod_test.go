@@ -141,6 +141,8 @@ func TestRoles(t *testing.T) {
 		"ap.request_bank_change":   "vendor_admin ap_clerk",
 		"ap.approve_bank_change":   "vendor_admin controller",
 		"ap.reject_bank_change":    "vendor_admin controller",
+		"ap.record_purchase_order": "ap_clerk module",
+		"ap.record_goods_receipt":  "ap_clerk module",
 		"ap.change_vendor":         "vendor_admin",
 		"ap.block_vendor":          "vendor_admin controller",
 		"ap.unblock_vendor":        "vendor_admin controller",

@@ -42,9 +42,13 @@ func planVoid(k contract.Kind) func(context.Context, module.Input, module.State)
 		data := contract.DocumentVoided{DocumentRef: contract.RefTo(k, p.ID()), Reason: p.Reason}
 		voided := draft(k, d, contract.Voided, nil, date, nil)
 		voided.CausedBy = d.SubmittedID
+		taken, err := takeBackBilling(ctx, s, d, date)
+		if err != nil {
+			return module.Plan{}, err
+		}
 		if d.Posting.JournalID == "" {
 			voided.Data = data
-			plan.Events = []event.Draft{voided}
+			plan.Events = append([]event.Draft{voided}, taken...)
 			return plan, nil
 		}
 		original, err := event.ParseID(d.Posting.JournalID)
@@ -72,7 +76,8 @@ func planVoid(k contract.Kind) func(context.Context, module.Input, module.State)
 		voided.Data, voided.Tags = data, reversal.Journal.Period.Tags
 		entry := reversal.Journal.Draft
 		entry.Entities = append(entry.Entities, contract.VendorRef(d.Data.VendorID), k.Ref(p.ID()))
-		plan.Events, plan.Rules, f.Period = []event.Draft{voided, entry, reversal.Reversed}, reversal.Journal.Rules, &reversal.Journal.Period
+		plan.Events = append([]event.Draft{voided, entry, reversal.Reversed}, taken...)
+		plan.Rules, f.Period = reversal.Journal.Rules, &reversal.Journal.Period
 		return plan, nil
 	})
 }

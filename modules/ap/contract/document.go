@@ -159,8 +159,9 @@ const (
 // document passed every check.
 type DocumentValidated struct {
 	DocumentRef
-	Match    string    `json:"match"`              // "off": documents are not matched with orders
-	Warnings []Warning `json:"warnings,omitempty"` // findings that block nothing
+	Match    string        `json:"match"`              // MatchOff, MatchNoOrder or the policy by which the document was compared
+	Lines    []MatchedLine `json:"lines,omitempty"`    // those compared
+	Warnings []Warning     `json:"warnings,omitempty"` // findings that block nothing
 }
 
 // Warning is a finding that blocks nothing.
@@ -207,6 +208,9 @@ type HoldReleasedData struct {
 	HoldID string `json:"hold_id"`
 	Kind   string `json:"kind"`
 	Reason string `json:"reason"`
+	// FindingGone says that a check released the hold, not a person. Events from before purchase
+	// orders lack it.
+	FindingGone bool `json:"finding_gone,omitempty"`
 }
 
 // DocumentApproved is the data of ap.invoice.approved and ap.invoice.approval_recorded,

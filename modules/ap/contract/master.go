@@ -79,6 +79,7 @@ type SettingsChanged struct {
 	HoldWarnings        *bool                      `json:"hold_warnings,omitempty"` // warnings of a document's reader hold it
 	BankAccounts        map[string]PayingAccount   `json:"bank_accounts,omitempty"` // code → account from which the legal entity pays
 	Buyer               *BuyerIdentity             `json:"buyer,omitempty"`
+	Match               *MatchSettings             `json:"match,omitempty"` // comparison with purchase orders
 }
 
 // Tolerances are the largest differences for which a document is not held.

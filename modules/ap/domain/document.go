@@ -50,6 +50,7 @@ type Hold struct {
 	Blocks   string
 	Finding  json.RawMessage // figures of the finding; nil: none
 	Released bool
+	Waived   bool // a person released it, and the body is still the one that was held
 }
 
 // Posting is what a document's journal did to the control account.
@@ -127,7 +128,7 @@ func (d *Document) Apply(e event.Recorded, data []byte) error {
 			return fmt.Errorf("hold release: %w", err)
 		}
 		if i := d.hold(r.HoldID); i >= 0 {
-			d.Holds[i].Released = true
+			d.Holds[i].Released, d.Holds[i].Waived = true, !r.FindingGone
 		}
 	case d.Kind.Event(contract.ApprovalRecorded), d.Kind.Event(contract.Approved):
 		step, err := stepOf("approved", e)
@@ -168,6 +169,9 @@ func (d *Document) replaceBody(step string, e event.Recorded, data []byte) error
 		return fmt.Errorf("document: %w", err)
 	}
 	d.State, d.PostingDate, d.Approvers = StateSubmitted, e.EffectiveDate, nil
+	for i := range d.Holds {
+		d.Holds[i].Waived = false
+	}
 	return d.addSubmitter(step, e)
 }
 

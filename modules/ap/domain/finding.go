@@ -159,10 +159,14 @@ func PayeeFindings(d *contract.Document) []Finding {
 	return found
 }
 
-// SameAs reports whether an earlier hold was placed for the finding.
-func (f Finding) SameAs(h Hold) bool {
+// CoveredBy reports whether an earlier hold was placed for the finding: for the same figures, or,
+// of a quantity that is billed in excess, for at least that excess.
+func (f Finding) CoveredBy(h Hold) bool {
 	if f.Kind != h.Kind {
 		return false
+	}
+	if coveredExcess(f, h) {
+		return true
 	}
 	own, err := json.Marshal(f.Detail)
 	return err == nil && bytes.Equal(normalJSON(own), normalJSON(h.Finding))

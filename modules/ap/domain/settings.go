@@ -30,6 +30,7 @@ type Settings struct {
 	HoldWarnings        bool
 	BankAccounts        map[string]contract.PayingAccount
 	Buyer               contract.BuyerIdentity
+	Match               MatchSettings
 
 	coding map[string]contract.Coding
 }
@@ -45,6 +46,7 @@ func NewSettings() *Settings {
 		TaxTolerance:        money.MustNumber("0.05"),
 		DefaultTerms:        contract.Terms{NetDays: defaultNetDays},
 		SecondPerson:        true,
+		Match:               defaultMatch(),
 	}
 }
 
@@ -110,5 +112,8 @@ func (s *Settings) Change(c contract.SettingsChanged) {
 	}
 	if c.HoldWarnings != nil {
 		s.HoldWarnings = *c.HoldWarnings
+	}
+	if c.Match != nil {
+		s.Match.change(*c.Match)
 	}
 }
