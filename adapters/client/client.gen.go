@@ -15,6 +15,13 @@ const (
 	ApBlockVendorPayloadScopePayment ApBlockVendorPayloadScope = "payment"
 )
 
+// Defines values for ApConfigurePayloadMatchPolicy.
+const (
+	Off      ApConfigurePayloadMatchPolicy = "off"
+	ThreeWay ApConfigurePayloadMatchPolicy = "three_way"
+	TwoWay   ApConfigurePayloadMatchPolicy = "two_way"
+)
+
 // Defines values for ApCorrectCreditMemoPayloadBuyerMatch.
 const (
 	ApCorrectCreditMemoPayloadBuyerMatchDiffers        ApCorrectCreditMemoPayloadBuyerMatch = "differs"
@@ -177,6 +184,12 @@ const (
 const (
 	ApHoldInvoicePayloadKindDISPUTE ApHoldInvoicePayloadKind = "DISPUTE"
 	ApHoldInvoicePayloadKindMANUAL  ApHoldInvoicePayloadKind = "MANUAL"
+)
+
+// Defines values for ApRecordPurchaseOrderPayloadStatus.
+const (
+	Closed ApRecordPurchaseOrderPayloadStatus = "closed"
+	Open   ApRecordPurchaseOrderPayloadStatus = "open"
 )
 
 // Defines values for ApReinstateCreditMemoPayloadBuyerMatch.
@@ -682,6 +695,43 @@ type ApChangeVendorPayload struct {
 	WithholdingCode string `json:"withholding_code,omitempty,omitzero"`
 }
 
+// ApCloseChecklistReport defines model for ApCloseChecklistReport.
+type ApCloseChecklistReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor            `json:"next_cursor,omitempty,omitzero"`
+	Rows       []ApCloseChecklistRow `json:"rows"`
+}
+
+// ApCloseChecklistRow defines model for ApCloseChecklistRow.
+type ApCloseChecklistRow struct {
+	// Blocking hard: while it is open, a hard close is refused; soft: nothing is refused
+	Blocking string `json:"blocking,omitempty,omitzero"`
+
+	// Count what is left
+	Count int64 `json:"count,omitempty,omitzero"`
+
+	// Ids the first of what is left, at most 5
+	Ids json.RawMessage `json:"ids,omitempty,omitzero"`
+
+	// Item what is checked
+	Item string `json:"item,omitempty,omitzero"`
+
+	// Module module that the item is about
+	Module string `json:"module,omitempty,omitzero"`
+
+	// NextStep intent or report to go on with
+	NextStep string `json:"next_step,omitempty,omitzero"`
+
+	// State done, open or not_applicable
+	State string `json:"state,omitempty,omitzero"`
+}
+
 // ApConfigurePayload defines model for ApConfigurePayload.
 type ApConfigurePayload struct {
 	BankAccounts map[string]struct {
@@ -715,6 +765,13 @@ type ApConfigurePayload struct {
 		Controller   json.Number `json:"controller,omitempty,omitzero"`
 		GlAccountant json.Number `json:"gl_accountant,omitempty,omitzero"`
 	} `json:"limits,omitempty,omitzero"`
+	Match struct {
+		OverOrderedPercent  json.Number                   `json:"over_ordered_percent,omitempty,omitzero"`
+		OverReceivedPercent json.Number                   `json:"over_received_percent,omitempty,omitzero"`
+		Policy              ApConfigurePayloadMatchPolicy `json:"policy,omitempty,omitzero"`
+		UnitPriceAmount     json.Number                   `json:"unit_price_amount,omitempty,omitzero"`
+		UnitPricePercent    json.Number                   `json:"unit_price_percent,omitempty,omitzero"`
+	} `json:"match,omitempty,omitzero"`
 	SecondApproverAbove json.Number `json:"second_approver_above,omitempty,omitzero"`
 	SecondPerson        bool        `json:"second_person,omitempty,omitzero"`
 	Tolerances          struct {
@@ -725,6 +782,9 @@ type ApConfigurePayload struct {
 		Percent json.Number `json:"percent"`
 	} `json:"withholding_codes,omitempty,omitzero"`
 }
+
+// ApConfigurePayloadMatchPolicy defines model for ApConfigurePayload.Match.Policy.
+type ApConfigurePayloadMatchPolicy string
 
 // ApCorrectCreditMemoPayload defines model for ApCorrectCreditMemoPayload.
 type ApCorrectCreditMemoPayload struct {
@@ -1453,6 +1513,37 @@ type ApProposePaymentRunPayload struct {
 	} `json:"selection,omitempty,omitzero"`
 	TakeDiscount bool `json:"take_discount,omitempty,omitzero"`
 }
+
+// ApRecordGoodsReceiptPayload defines model for ApRecordGoodsReceiptPayload.
+type ApRecordGoodsReceiptPayload struct {
+	Lines []struct {
+		PoLineReference string      `json:"po_line_reference"`
+		Quantity        json.Number `json:"quantity"`
+	} `json:"lines"`
+	PoReference   string `json:"po_reference"`
+	ReceiptNumber string `json:"receipt_number"`
+}
+
+// ApRecordPurchaseOrderPayload defines model for ApRecordPurchaseOrderPayload.
+type ApRecordPurchaseOrderPayload struct {
+	Currency string `json:"currency"`
+	Lines    []struct {
+		Account           string            `json:"account,omitempty,omitzero"`
+		Dimensions        map[string]string `json:"dimensions,omitempty,omitzero"`
+		ItemID            string            `json:"item_id,omitempty,omitzero"`
+		PoLineReference   string            `json:"po_line_reference"`
+		PriceBaseQuantity json.Number       `json:"price_base_quantity,omitempty,omitzero"`
+		Quantity          json.Number       `json:"quantity"`
+		UnitPrice         json.Number       `json:"unit_price"`
+	} `json:"lines"`
+	PoReference string                             `json:"po_reference"`
+	Revision    int                                `json:"revision"`
+	Status      ApRecordPurchaseOrderPayloadStatus `json:"status"`
+	VendorID    string                             `json:"vendor_id"`
+}
+
+// ApRecordPurchaseOrderPayloadStatus defines model for ApRecordPurchaseOrderPayload.Status.
+type ApRecordPurchaseOrderPayloadStatus string
 
 // ApRegisterVendorPayload defines model for ApRegisterVendorPayload.
 type ApRegisterVendorPayload struct {
@@ -2812,6 +2903,47 @@ type FeedPage struct {
 	NextCursor NextCursor `json:"next_cursor"`
 }
 
+// FigureRow defines model for FigureRow.
+type FigureRow struct {
+	// Chain Ids of its causes, root first, itself last; of an effect, from the event asked for. Empty if the answer was full.
+	Chain []string `json:"chain"`
+
+	// EventID The row's event.
+	EventID string `json:"event_id,omitempty,omitzero"`
+
+	// Figures Figures that the event is behind, at most 100.
+	Figures []string `json:"figures,omitempty,omitzero"`
+
+	// Row Row of the read model; absent for an effect.
+	Row json.RawMessage `json:"row,omitempty,omitzero"`
+}
+
+// FigureTrace defines model for FigureTrace.
+type FigureTrace struct {
+	// Events Those of all chains; each once.
+	Events  []Event `json:"events"`
+	Figure  string  `json:"figure"`
+	HasMore bool    `json:"has_more"`
+
+	// Header Header of the read model.
+	Header json.RawMessage `json:"header,omitempty,omitzero"`
+
+	// Intents Those of the events; each once.
+	Intents []Intent  `json:"intents"`
+	LeftOut []LeftOut `json:"left_out,omitempty,omitzero"`
+
+	// Names Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
+	Names      PersonNames `json:"names,omitempty,omitzero"`
+	NextCursor string      `json:"next_cursor,omitempty,omitzero"`
+
+	// ReadModel Path of the read model that the rows are of; absent for the id of an event.
+	ReadModel string      `json:"read_model,omitempty,omitzero"`
+	Rows      []FigureRow `json:"rows"`
+
+	// Truncated A chain is not shown to its end; left_out says where and why.
+	Truncated bool `json:"truncated"`
+}
+
 // FoundPerson defines model for FoundPerson.
 type FoundPerson struct {
 	Places []FoundPlace `json:"places"`
@@ -3093,6 +3225,43 @@ type GlChangeAccountPayloadNormalSide string
 // GlChangeAccountPayloadType defines model for GlChangeAccountPayload.Type.
 type GlChangeAccountPayloadType string
 
+// GlCloseChecklistReport defines model for GlCloseChecklistReport.
+type GlCloseChecklistReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor            `json:"next_cursor,omitempty,omitzero"`
+	Rows       []GlCloseChecklistRow `json:"rows"`
+}
+
+// GlCloseChecklistRow defines model for GlCloseChecklistRow.
+type GlCloseChecklistRow struct {
+	// Blocking hard: while it is open, a hard close is refused; soft: nothing is refused
+	Blocking string `json:"blocking,omitempty,omitzero"`
+
+	// Count what is left
+	Count int64 `json:"count,omitempty,omitzero"`
+
+	// Ids the first of what is left, at most 5
+	Ids json.RawMessage `json:"ids,omitempty,omitzero"`
+
+	// Item what is checked
+	Item string `json:"item,omitempty,omitzero"`
+
+	// Module module that the item is about
+	Module string `json:"module,omitempty,omitzero"`
+
+	// NextStep intent or report to go on with
+	NextStep string `json:"next_step,omitempty,omitzero"`
+
+	// State done, open or not_applicable
+	State string `json:"state,omitempty,omitzero"`
+}
+
 // GlClosePeriodPayload defines model for GlClosePeriodPayload.
 type GlClosePeriodPayload struct {
 	Level  GlClosePeriodPayloadLevel  `json:"level"`
@@ -3310,6 +3479,70 @@ type GlImportBankStatementPayload struct {
 
 // GlImportBankStatementPayloadLinesDebitCredit defines model for GlImportBankStatementPayload.Lines.DebitCredit.
 type GlImportBankStatementPayloadLinesDebitCredit string
+
+// GlIntercompanyReport defines model for GlIntercompanyReport.
+type GlIntercompanyReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor          `json:"next_cursor,omitempty,omitzero"`
+	Rows       []GlIntercompanyRow `json:"rows"`
+}
+
+// GlIntercompanyRow defines model for GlIntercompanyRow.
+type GlIntercompanyRow struct {
+	// ActorID who took the latest step here
+	ActorID string `json:"actor_id,omitempty,omitzero"`
+
+	// Amount of this side, in currency
+	Amount string `json:"amount,omitempty,omitzero"`
+
+	// BegunBy legal entity that began the pair
+	BegunBy string `json:"begun_by,omitempty,omitzero"`
+
+	// Counterparty the other legal entity
+	Counterparty string `json:"counterparty,omitempty,omitzero"`
+
+	// CounterpartyAmount of the other side, in currency
+	CounterpartyAmount string `json:"counterparty_amount,omitempty,omitzero"`
+
+	// CounterpartyJournalID id of the journal of the other side
+	CounterpartyJournalID string `json:"counterparty_journal_id,omitempty,omitzero"`
+
+	// Currency of the amounts
+	Currency string `json:"currency,omitempty,omitzero"`
+
+	// Date posting date of both journals
+	Date string `json:"date,omitempty,omitzero"`
+
+	// Difference sum of both, in currency; 0 when the pair is complete or reversed
+	Difference string `json:"difference,omitempty,omitzero"`
+
+	// EventID latest step here, else the event that began the pair
+	EventID string `json:"event_id,omitempty,omitzero"`
+
+	// FunctionalAmount of this side, functional currency
+	FunctionalAmount string `json:"functional_amount,omitempty,omitzero"`
+
+	// JournalID id of that journal
+	JournalID string `json:"journal_id,omitempty,omitzero"`
+
+	// JournalNumber journal of this side
+	JournalNumber string `json:"journal_number,omitempty,omitzero"`
+
+	// NextStep intent that goes on, and where
+	NextStep string `json:"next_step,omitempty,omitzero"`
+
+	// PairID id of the pair
+	PairID string `json:"pair_id,omitempty,omitzero"`
+
+	// State incoming: to be mirrored here; under_way: to be mirrored there; complete; refused_there: refused by the counterparty; refused: refused, the journal stands; reversed: nothing stands
+	State string `json:"state,omitempty,omitzero"`
+}
 
 // GlJournalLinesReport defines model for GlJournalLinesReport.
 type GlJournalLinesReport struct {
@@ -3856,6 +4089,67 @@ type GlReopenPeriodPayloadModule string
 type GlReopenYearPayload struct {
 	FiscalYear string `json:"fiscal_year"`
 	Reason     string `json:"reason,omitempty,omitzero"`
+}
+
+// GlRevaluationsPeriodReport defines model for GlRevaluationsPeriodReport.
+type GlRevaluationsPeriodReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor                `json:"next_cursor,omitempty,omitzero"`
+	Rows       []GlRevaluationsPeriodRow `json:"rows"`
+}
+
+// GlRevaluationsPeriodRow defines model for GlRevaluationsPeriodRow.
+type GlRevaluationsPeriodRow struct {
+	// Account account code
+	Account string `json:"account,omitempty,omitzero"`
+
+	// ActorID who ran it
+	ActorID string `json:"actor_id,omitempty,omitzero"`
+
+	// Balance in currency; positive is a debit balance
+	Balance string `json:"balance,omitempty,omitzero"`
+
+	// Currency of the balance
+	Currency string `json:"currency,omitempty,omitzero"`
+
+	// Date last day of the period
+	Date string `json:"date,omitempty,omitzero"`
+
+	// Delta new less old, functional currency
+	Delta string `json:"delta,omitempty,omitzero"`
+
+	// EventID event gl.revaluation.completed
+	EventID string `json:"event_id,omitempty,omitzero"`
+
+	// JournalIds journals of the run
+	JournalIds json.RawMessage `json:"journal_ids,omitempty,omitzero"`
+
+	// New value at the rate, functional currency
+	New string `json:"new,omitempty,omitzero"`
+
+	// Old value before, functional currency
+	Old string `json:"old,omitempty,omitzero"`
+
+	// PostedTo account that took the difference
+	PostedTo string `json:"posted_to,omitempty,omitzero"`
+
+	// Rate functional units per 1 currency; empty for a balance of 0
+	Rate string `json:"rate,omitempty,omitzero"`
+
+	// RateDate day of the rate
+	RateDate string `json:"rate_date,omitempty,omitzero"`
+
+	// Reversed the journals of the run are reversed
+	Reversed bool `json:"reversed,omitempty,omitzero"`
+
+	// Run number of the run, from 1
+	Run int64 `json:"run,omitempty,omitzero"`
 }
 
 // GlRevaluePayload defines model for GlRevaluePayload.
@@ -6397,6 +6691,29 @@ type ReadApAgingParams struct {
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
+// ReadApCloseChecklistParams defines parameters for ReadApCloseChecklist.
+type ReadApCloseChecklistParams struct {
+	// Period period, as 2026-03
+	Period      string        `form:"period" json:"period"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
 // ReadApDocumentsParams defines parameters for ReadApDocuments.
 type ReadApDocumentsParams struct {
 	// State one state: draft, submitted, validated, posted, partially_paid; also paid, rejected, voided or discarded, which are left out otherwise
@@ -6970,6 +7287,29 @@ type ReadGlBankReconciliationParams struct {
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
+// ReadGlCloseChecklistParams defines parameters for ReadGlCloseChecklist.
+type ReadGlCloseChecklistParams struct {
+	// Period period, as 2026-03
+	Period      string        `form:"period" json:"period"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
 // ReadGlDimensionBalancesParams defines parameters for ReadGlDimensionBalances.
 type ReadGlDimensionBalancesParams struct {
 	// Dimensions names of the dimensions, as department,project
@@ -6999,13 +7339,45 @@ type ReadGlDimensionBalancesParams struct {
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
+// ReadGlIntercompanyParams defines parameters for ReadGlIntercompany.
+type ReadGlIntercompanyParams struct {
+	// Period period of the posting date, as 2026-03
+	Period string `form:"period,omitempty" json:"period,omitempty,omitzero"`
+
+	// Counterparty code of the other legal entity
+	Counterparty string `form:"counterparty,omitempty" json:"counterparty,omitempty,omitzero"`
+
+	// State incoming, under_way, complete, refused_there, refused or reversed
+	State       string        `form:"state,omitempty" json:"state,omitempty,omitzero"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
 // ReadGlJournalLinesParams defines parameters for ReadGlJournalLines.
 type ReadGlJournalLinesParams struct {
 	// From first effective date
 	From string `form:"from,omitempty" json:"from,omitempty,omitzero"`
 
 	// Account account code
-	Account     string        `form:"account,omitempty" json:"account,omitempty,omitzero"`
+	Account string `form:"account,omitempty" json:"account,omitempty,omitzero"`
+
+	// TaxCode tax group of the line
+	TaxCode     string        `form:"tax_code,omitempty" json:"tax_code,omitempty,omitzero"`
 	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
 
 	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
@@ -7152,6 +7524,32 @@ type ReadGlRatesParams struct {
 
 	// Latest true shows the last rate of each pair and type only
 	Latest      bool          `form:"latest,omitempty" json:"latest,omitempty,omitzero"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ReadGlRevaluationsPeriodParams defines parameters for ReadGlRevaluationsPeriod.
+type ReadGlRevaluationsPeriodParams struct {
+	// Account account code
+	Account string `form:"account,omitempty" json:"account,omitempty,omitzero"`
+
+	// Currency ISO 4217 code of the balances
+	Currency    string        `form:"currency,omitempty" json:"currency,omitempty,omitzero"`
 	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
 
 	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
@@ -7560,6 +7958,43 @@ type PollSubscriptionParams struct {
 	Consumer string `form:"consumer,omitempty" json:"consumer,omitempty,omitzero"`
 }
 
+// TraceFigureParams defines parameters for TraceFigure.
+type TraceFigureParams struct {
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// From First effective date, if the figure's read model takes it.
+	From string `form:"from,omitempty" json:"from,omitempty,omitzero"`
+
+	// Currency Only lines in this currency, if the figure's read model takes it.
+	Currency string `form:"currency,omitempty" json:"currency,omitempty,omitzero"`
+
+	// Dimensions Only lines with these values, as `department=ENG`, if the figure's read model takes it.
+	Dimensions string `form:"dimensions,omitempty" json:"dimensions,omitempty,omitzero"`
+
+	// Depth How many causes, or levels of effects, are followed.
+	Depth int `form:"depth,omitempty" json:"depth,omitempty,omitzero"`
+
+	// Limit Rows of a page.
+	Limit int `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+
+	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
+	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// at what is stored.
+	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
+}
+
 // ListVerificationsParams defines parameters for ListVerifications.
 type ListVerificationsParams struct {
 	Limit Limit `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
@@ -7900,6 +8335,25 @@ func (c *Client) ReadApAging(ctx context.Context, params ReadApAgingParams, opti
 	r.setQuery("limit", params.Limit)
 	r.setQuery("cursor", params.Cursor)
 	var out ApAgingReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ReadApCloseChecklist is GET /api/ap/close-checklist: What accounts payable has left to do before a period is closed for good; gl/close-checklist has it with the rows of the ledger. Documents count by the date of the document..
+func (c *Client) ReadApCloseChecklist(ctx context.Context, params ReadApCloseChecklistParams, options ...Option) (ApCloseChecklistReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/ap/close-checklist"),
+		repeatable: true,
+	}
+	r.setQuery("period", params.Period)
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out ApCloseChecklistReport
 	err := c.do(ctx, r, &out, options)
 	return out, err
 }
@@ -8531,6 +8985,25 @@ func (c *Client) ReadGlBankReconciliation(ctx context.Context, params ReadGlBank
 	return out, err
 }
 
+// ReadGlCloseChecklist is GET /api/gl/close-checklist: What is left to do before a period is closed for good, as known at a recorded time. With the setting orderly_close a hard close is refused while an item with blocking hard is open; waiting intents, due reversals and differences of subledgers refuse it in any case..
+func (c *Client) ReadGlCloseChecklist(ctx context.Context, params ReadGlCloseChecklistParams, options ...Option) (GlCloseChecklistReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/gl/close-checklist"),
+		repeatable: true,
+	}
+	r.setQuery("period", params.Period)
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out GlCloseChecklistReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
 // ReadGlDimensionBalances is GET /api/gl/dimension-balances: Debit, credit and balance per account and values of dimensions, in functional currency. Lines without a value are in the row none, so the balances of an account's rows add up to account_balance..
 func (c *Client) ReadGlDimensionBalances(ctx context.Context, params ReadGlDimensionBalancesParams, options ...Option) (GlDimensionBalancesReport, error) {
 	r := request{
@@ -8552,6 +9025,27 @@ func (c *Client) ReadGlDimensionBalances(ctx context.Context, params ReadGlDimen
 	return out, err
 }
 
+// ReadGlIntercompany is GET /api/gl/intercompany: Pairs of journals with other legal entities that this one began or is to mirror, with what is under way. Amounts are what each side has on its account due_from or due_to, positive if it is due from the other one. known_at holds for this side; the other side, which has a log of its own, is shown as of the same time if known_at is a time, else as it is now..
+func (c *Client) ReadGlIntercompany(ctx context.Context, params ReadGlIntercompanyParams, options ...Option) (GlIntercompanyReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/gl/intercompany"),
+		repeatable: true,
+	}
+	r.setQuery("period", params.Period)
+	r.setQuery("counterparty", params.Counterparty)
+	r.setQuery("state", params.State)
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out GlIntercompanyReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
 // ReadGlJournalLines is GET /api/gl/journal-lines: The lines of all journals as they were posted, in the order in which they were recorded..
 func (c *Client) ReadGlJournalLines(ctx context.Context, params ReadGlJournalLinesParams, options ...Option) (GlJournalLinesReport, error) {
 	r := request{
@@ -8560,6 +9054,7 @@ func (c *Client) ReadGlJournalLines(ctx context.Context, params ReadGlJournalLin
 	}
 	r.setQuery("from", params.From)
 	r.setQuery("account", params.Account)
+	r.setQuery("tax_code", params.TaxCode)
 	r.setQuery("legal_entity", params.LegalEntity)
 	r.setQuery("as_of", params.AsOf)
 	r.setQuery("known_at", params.KnownAt)
@@ -8673,6 +9168,26 @@ func (c *Client) ReadGlRates(ctx context.Context, params ReadGlRatesParams, opti
 	r.setQuery("limit", params.Limit)
 	r.setQuery("cursor", params.Cursor)
 	var out GlRatesReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ReadGlRevaluationsPeriod is GET /api/gl/revaluations/{period}: The worksheets of a period's revaluations, in the order in which they ran..
+func (c *Client) ReadGlRevaluationsPeriod(ctx context.Context, period string, params ReadGlRevaluationsPeriodParams, options ...Option) (GlRevaluationsPeriodReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/gl/revaluations/%s", period),
+		repeatable: true,
+	}
+	r.setQuery("account", params.Account)
+	r.setQuery("currency", params.Currency)
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out GlRevaluationsPeriodReport
 	err := c.do(ctx, r, &out, options)
 	return out, err
 }
@@ -9389,6 +9904,28 @@ func (c *Client) TestWebhook(ctx context.Context, id SubscriptionID, options ...
 		method: http.MethodPost, path: expandPath("/api/subscriptions/%s/test", id),
 	}
 	var out WebhookTest
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// TraceFigure is GET /api/trace/{figure}: Follow a figure to persons and papers, or an event to the figures that it is behind.
+func (c *Client) TraceFigure(ctx context.Context, figure string, params TraceFigureParams, options ...Option) (FigureTrace, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/trace/%s", figure),
+		repeatable: true,
+	}
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("from", params.From)
+	r.setQuery("currency", params.Currency)
+	r.setQuery("dimensions", params.Dimensions)
+	r.setQuery("depth", params.Depth)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	r.setQuery("raw", params.Raw)
+	r.setHeader("Access-Reason", params.AccessReason)
+	var out FigureTrace
 	err := c.do(ctx, r, &out, options)
 	return out, err
 }

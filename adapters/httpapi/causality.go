@@ -14,6 +14,7 @@ var causalityHandlers = handlers{
 	"getLineage":     (*Server).getLineage,
 	"getDescendants": (*Server).getDescendants,
 	"getProcess":     (*Server).getProcess,
+	"traceFigure":    (*Server).traceFigure,
 }
 
 // getLineage answers GET /api/events/{id}/lineage.

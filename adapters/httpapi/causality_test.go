@@ -96,6 +96,10 @@ func TestDescendantsAndProcess(t *testing.T) {
 		"process_not_found":      {path: "/api/events/process/c-2"},
 		"process_limit":          {path: "/api/events/process/c-2?limit=0"},
 		"process_role":           {path: "/api/events/process/c-2", token: "operator"},
+		"figure_role":            {path: "/api/trace/" + a + "?legal_entity=USMF", token: "operator"},
+		"figure_legal_entity":    {path: "/api/trace/" + a + "?legal_entity=USMF", token: "german_auditor"},
+		"figure_unknown":         {path: "/api/trace/gl:nothing:1?legal_entity=USMF"},
+		"figure_limit":           {path: "/api/trace/" + a + "?legal_entity=USMF&limit=51"},
 	} {
 		c.method = "GET"
 		if c.token == "" {

@@ -33,7 +33,7 @@ type readModel struct {
 // reservedSegments are the first segments of the core document's paths.
 var reservedSegments = map[string]bool{
 	"events": true, "event-types": true, "intents": true, "admin": true, "openapi.yaml": true, "query": true, "streams": true,
-	"entities": true, "snapshots": true, "subscriptions": true, "erasure-requests": true, "legal-holds": true, "projections": true,
+	"entities": true, "snapshots": true, "trace": true, "subscriptions": true, "erasure-requests": true, "legal-holds": true, "projections": true,
 }
 
 // declaredReadModels turns the declarations into routes.

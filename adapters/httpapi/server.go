@@ -56,6 +56,7 @@ type Config struct {
 	Events    Events
 	Types     *registry.Registry
 	Reports   Reports
+	Figures   Figures
 	Catalog   Catalog
 	Entities  *entities.Service        // computes states of entities
 	Snapshots *streams.SnapshotService // stores states that clients computed from streams

@@ -115,6 +115,22 @@ func TestCatalog_Roles(t *testing.T) {
 	require.JSONEq(t, `{"seller": {"approves": false, "reads": []}, "shop_manager": {"approves": true, "reads": ["contact"]}}`, string(rights))
 }
 
+func TestBuild_Parts(t *testing.T) {
+	t.Parallel()
+	columns := []module.Column{{Name: "item", Type: "string"}}
+	c, err := module.Build(jsonschema.New(), shop(func(r *module.Registrar) {
+		r.Projection(module.Projection{Name: "shop.stock", Version: 1, EventTypes: []string{"shop.order.placed"}})
+		r.ReadModel(module.ReadModel{Name: "checklist", Projection: "shop.orders", Columns: columns})
+		r.ReadModel(module.ReadModel{Name: "stock", PartOf: "shop/checklist", Projection: "shop.stock", Columns: columns})
+		r.ReadModel(module.ReadModel{Name: "alone", PartOf: "rival/checklist", Projection: "shop.stock", Columns: columns})
+	}))
+	require.NoError(t, err)
+	whole := c.ReadModels()["shop/checklist"]
+	require.Equal(t, []string{"shop/stock"}, whole.Parts)
+	require.Equal(t, []string{"shop.stock"}, whole.Reads)
+	require.Empty(t, c.ReadModels()["shop/alone"].Parts)
+}
+
 func TestBuild_Refuses(t *testing.T) {
 	t.Parallel()
 	change := func(change func(*module.IntentType)) func(*module.Registrar) {
@@ -185,6 +201,15 @@ func TestBuild_Refuses(t *testing.T) {
 		"whole path twice": {func(r *module.Registrar) {
 			r.ReadModel(module.ReadModel{Name: "/shop/open-orders", Projection: "shop.orders"})
 		}, "read model shop/open-orders is declared twice"},
+		"part with other columns": {func(r *module.Registrar) {
+			r.ReadModel(module.ReadModel{Name: "x", Projection: "shop.orders", PartOf: "shop/open-orders", Columns: []module.Column{{Name: "other", Type: "string"}}})
+		}, "read model shop/x is part of shop/open-orders"},
+		"figure without a read model": {func(r *module.Registrar) {
+			r.Figure(module.Figure{Name: "x", ReadModel: "shop/y", Param: "id", Values: func(event.Recorded, json.RawMessage) []string { return nil }})
+		}, "figure shop:x: read model shop/y"},
+		"figure without values": {func(r *module.Registrar) {
+			r.Figure(module.Figure{Name: "x", ReadModel: "shop/open-orders", Param: "id"})
+		}, "figure shop:x"},
 		"read model of no projection":  {func(r *module.Registrar) { r.ReadModel(module.ReadModel{Name: "x"}) }, `read model shop/x names projection ""`},
 		"read model of an unknown one": {func(r *module.Registrar) { r.ReadModel(module.ReadModel{Name: "x", Projection: "shop.x"}) }, `read model shop/x names projection "shop.x"`},
 	} {

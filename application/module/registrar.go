@@ -16,6 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -151,6 +152,7 @@ type Catalog struct {
 	intents     map[string]IntentType
 	readModels  map[string]ReadModel
 	files       map[string]File   // by path
+	figures     map[string]Figure // by module:name
 	foldOwner   map[string]string // the module that folds a stream type
 	prefixOwner map[string]string
 }
@@ -236,7 +238,7 @@ func DeclaredReadModels(modules ...Module) map[string]ReadModel {
 func declare(modules []Module) (*Catalog, []error) {
 	c := &Catalog{
 		folds: map[string]Fold{}, foldOwner: map[string]string{}, entityFolds: map[string]EntityFold{}, intents: map[string]IntentType{},
-		readModels: map[string]ReadModel{}, files: map[string]File{}, prefixOwner: map[string]string{},
+		readModels: map[string]ReadModel{}, files: map[string]File{}, figures: map[string]Figure{}, prefixOwner: map[string]string{},
 	}
 	var errs []error
 	names := map[string]bool{}
@@ -339,7 +341,7 @@ func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
 	for _, p := range c.Projections {
 		writers[p.Name] = true
 		for _, e := range p.EventTypes {
-			if !known[e] {
+			if !known[e] && !intent.IsAbout(e) { // the pipeline, which declares those, is not in every catalog
 				errs = append(errs, fmt.Errorf("projection %s reads %s, which no module declares", p.Name, e))
 			}
 		}
@@ -352,6 +354,15 @@ func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
 			if !writers[projection] {
 				errs = append(errs, fmt.Errorf("read model %s reads projection %q, which no module declares", path, projection))
 			}
+		}
+	}
+	for _, name := range slices.Sorted(maps.Keys(c.figures)) {
+		f := c.figures[name]
+		m, declared := c.readModels[f.ReadModel]
+		hasEvent := slices.ContainsFunc(m.Columns, func(col Column) bool { return col.Name == "event_id" })
+		takes := slices.ContainsFunc(m.Params, func(p Param) bool { return p.Name == f.Param })
+		if !declared || !hasEvent || !takes {
+			errs = append(errs, fmt.Errorf("figure %s: read model %s is not declared, or lacks the column event_id or the parameter %s", name, f.ReadModel, f.Param))
 		}
 	}
 	return errs

@@ -30,8 +30,11 @@ func traceCommand() *cobra.Command {
 			"a hold and who released it. With --effects it shows what the event led to instead, with\n" +
 			"--process everything that happened under its correlation id, and when. ID is an\n" +
 			"event's id, a journal number, or the id of a document or vendor, of which the last\n" +
-			"event is taken.",
+			"event is taken. It may also be a figure of a report, such as gl:account:2000,\n" +
+			"gl:tax:S19, ap:document:ID or ap:vendor:V-1: each of its lines is then followed to\n" +
+			"persons and papers. --figures goes the way back, from an event to the figures.",
 		Example: "  backbone trace --legal-entity DEMF SL-2026-000001\n" +
+			"  backbone trace --legal-entity DEMF gl:account:2000 --as-of 2026-03-31\n" +
 			"  backbone trace --legal-entity DEMF --effects 01JQ8E6Z6G3V5T8C9N2M4K7R1P --json",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -47,9 +50,11 @@ func traceCommand() *cobra.Command {
 	legalEntityFlag(cmd, &t.legalEntity, "legal entity the ID belongs to (environment BACKBONE_LEGAL_ENTITY); required for documents and journals (default: an event is looked for in all that you may see)")
 	f.BoolVar(&t.effects, "effects", false, "what the event led to, instead of what led to it")
 	f.BoolVar(&t.process, "process", false, "everything that happened under the event's correlation id")
+	f.BoolVar(&t.figures, "figures", false, "the figures of reports that the event and its effects are behind")
+	figureFlags(f, &t.figure)
 	f.BoolVar(&t.raw, "raw", false, "events as they are stored, not in the newest version of their type")
 	f.BoolVar(&asJSON, "json", false, "print the events and intents as JSON")
-	cmd.MarkFlagsMutuallyExclusive("effects", "process")
+	cmd.MarkFlagsMutuallyExclusive("effects", "process", "figures")
 	return cmd
 }
 
@@ -61,14 +66,21 @@ type trace struct {
 	effects     bool // show the effects of the event instead of its causes
 	process     bool // everything that happened under the event's correlation id
 	raw         bool // events as they are stored
+	figures     bool // show the figures that the event and its effects are behind
+	figure      client.TraceFigureParams
 }
 
 // run traces an event, a document or a journal.
 func (t *trace) run(ctx context.Context, id string) error {
+	if isFigure(id) {
+		return t.showFigure(ctx, id)
+	}
 	id, err := t.findEvent(ctx, id)
 	switch {
 	case err != nil:
 		return err
+	case t.figures:
+		return t.showFigure(ctx, id)
 	case t.effects:
 		return t.showEffects(ctx, id)
 	case t.process:

@@ -98,6 +98,7 @@ type App struct {
 	Pipeline      *pipeline.Service
 	Query         *query.Service
 	Reports       *query.Reports
+	Figures       *query.Figures
 	Tenancy       *tenancy.Service
 	Principals    *administration.Principals
 	Runner        *projections.Runner
@@ -325,6 +326,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	if err != nil {
 		return err
 	}
+	a.Figures = query.NewFigures(a.Query, a.Reports, a.Catalog.Figures())
 	a.Pipeline, err = pipeline.New(pipeline.Config{
 		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store.Appender, Events: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Intents: a.Store.Intents,
 		Idempotency: a.Store.Intents, Reports: a.Reports, Clock: clock, IDs: ids, Retries: c.Intake.Retries, Logger: a.logger,

@@ -100,6 +100,7 @@ func registerReadModels(r *module.Registrar) {
 	registerSubledgerControl(r)
 	registerCloseChecklist(r)
 	registerPaymentReadModels(r)
+	registerFigures(r)
 	r.Projection(module.Projection{Name: Tax, Version: TaxVersion, EventTypes: []string{gl.EventJournalPosted, eventLedgerConfigured}})
 	r.ReadModel(taxSummary())
 	r.Projection(module.Projection{Name: Vendors, Version: VendorsVersion, EventTypes: []string{

@@ -33,6 +33,7 @@ func registerReadModels(r *module.Registrar) {
 	registerBalances(r)
 	registerClosing(r)
 	registerBankReconciliation(r)
+	registerFigures(r)
 	r.Projection(module.Projection{
 		Name: ProjectionLedger, Version: 2,
 		EventTypes: []string{
@@ -183,8 +184,12 @@ func registerJournals(r *module.Registrar) {
 	r.ReadModel(module.ReadModel{
 		Name: ReadModelJournalLines, Projection: ProjectionLedger,
 		Description: "The lines of all journals as they were posted, in the order in which they were recorded.",
-		Params:      []module.Param{paramFrom, {Name: "account", Type: module.ParamString, Description: "account code"}},
-		Columns:     lineColumns(false),
+		Params: []module.Param{
+			paramFrom,
+			{Name: "account", Type: module.ParamString, Description: "account code"},
+			{Name: "tax_code", Type: module.ParamString, Description: "tax group of the line"},
+		},
+		Columns: lineColumns(false),
 	})
 	r.ReadModel(module.ReadModel{
 		Name: ReadModelNumberGaps, Projection: ProjectionLedger,

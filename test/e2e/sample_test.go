@@ -2,8 +2,10 @@ package e2e
 
 import (
 	"encoding/json"
+	"net/http"
 	"os/exec"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -126,6 +128,8 @@ func traceSamples(t *testing.T, d *dev) {
 	require.Zero(t, r.code, r)
 	require.Contains(t, r.stdout, report.Lineage[0].Metadata.Source.Reference)
 
+	traceFigures(t, d)
+
 	// Forward from the first cause to the journal, and the whole process.
 	r = trace("--effects", report.Lineage[0].ID)
 	require.Zero(t, r.code, r)
@@ -151,4 +155,81 @@ func traceSamples(t *testing.T, d *dev) {
 		require.Empty(t, r.stdout)
 		require.Equal(t, 1, strings.Count(r.stderr, "\n"), r.stderr)
 	}
+}
+
+// traceFigures walks from each figure of the trial balance to its lines, to persons and papers,
+// and back from the paper to the figure.
+func traceFigures(t *testing.T, d *dev) {
+	t.Helper()
+	ask := func(out any, path string) {
+		t.Helper()
+		require.NoError(t, d.as(t, "auditor").want(http.StatusOK, out, http.MethodGet, path, ""))
+	}
+	type figureRow struct {
+		EventID string   `json:"event_id"`
+		Chain   []string `json:"chain"`
+		Figures []string `json:"figures"`
+	}
+	type figureTrace struct {
+		Rows       []figureRow `json:"rows"`
+		Events     []event     `json:"events"`
+		Intents    []object    `json:"intents"`
+		NextCursor string      `json:"next_cursor"`
+		Truncated  bool        `json:"truncated"`
+	}
+	var balance struct {
+		Accounts []struct {
+			Account string `json:"account"`
+		} `json:"accounts"`
+	}
+	ask(&balance, "/api/gl/trial-balance?legal_entity=DEMF")
+	require.NotEmpty(t, balance.Accounts)
+	lines, papers := 0, map[string]bool{}
+	for _, a := range balance.Accounts {
+		figure := "gl:account:" + a.Account
+		for cursor := ""; ; {
+			var page figureTrace
+			ask(&page, "/api/trace/"+figure+"?legal_entity=DEMF&limit=7&cursor="+cursor)
+			require.False(t, page.Truncated)
+			events, intents := map[string]event{}, map[string]object{}
+			for _, e := range page.Events {
+				events[e.ID] = e
+			}
+			for _, in := range page.Intents {
+				intents[in["intent_id"].(string)] = in
+			}
+			for _, r := range page.Rows {
+				lines++
+				require.NotEmpty(t, r.Chain)
+				require.Equal(t, r.EventID, r.Chain[len(r.Chain)-1])
+				require.Contains(t, r.Figures, figure)
+				root := events[r.Chain[0]]
+				require.NotEmpty(t, root.Metadata.Source.Channel, "the paper, or where it came from")
+				for _, id := range r.Chain {
+					require.Contains(t, events, id)
+					require.Contains(t, intents, events[id].IntentID)
+					require.NotEmpty(t, intents[events[id].IntentID]["actor"])
+				}
+				papers[root.ID+" "+figure] = true
+			}
+			if cursor = page.NextCursor; cursor == "" {
+				break
+			}
+		}
+	}
+	require.Greater(t, lines, 10)
+	for way := range papers {
+		paper, figure, _ := strings.Cut(way, " ")
+		var back figureTrace
+		ask(&back, "/api/trace/"+paper+"?legal_entity=DEMF")
+		require.True(t, slices.ContainsFunc(back.Rows, func(r figureRow) bool { return slices.Contains(r.Figures, figure) }), "from %s back to %s", paper, figure)
+	}
+	r := d.as(t, "auditor").command(t, "trace", "--legal-entity", "DEMF", "gl:journal:SL-2026-000001")
+	require.Zero(t, r.code, r)
+	require.Contains(t, r.stdout, "└─ ap.invoice.approved")
+	require.Contains(t, r.stdout, "behind gl:account:")
+
+	var problem object
+	require.NoError(t, d.as(t, "auditor").want(http.StatusNotFound, &problem, http.MethodGet, "/api/trace/gl:nothing:1?legal_entity=DEMF", ""))
+	require.Equal(t, "trace.figure_unknown", problem["code"])
 }

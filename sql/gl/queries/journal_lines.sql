@@ -161,6 +161,7 @@ WHERE l.partition_id = @partition_id AND l.version = @version
     AND l.sequence <= @upto
     AND l.effective_date >= @from_date AND l.effective_date <= @as_of
     AND (@account::text = '' OR l.account = @account::text)
+    AND (@tax_code::text = '' OR l.tax_code = @tax_code::text)
 ORDER BY l.sequence, l.line_number
 LIMIT @max_rows;
 

@@ -781,6 +781,47 @@ type FeedPage struct {
 	NextCursor NextCursor `json:"next_cursor"`
 }
 
+// FigureRow defines model for FigureRow.
+type FigureRow struct {
+	// Chain Ids of its causes, root first, itself last; of an effect, from the event asked for. Empty if the answer was full.
+	Chain []string `json:"chain"`
+
+	// EventID The row's event.
+	EventID string `json:"event_id,omitempty,omitzero"`
+
+	// Figures Figures that the event is behind, at most 100.
+	Figures []string `json:"figures,omitempty,omitzero"`
+
+	// Row Row of the read model; absent for an effect.
+	Row json.RawMessage `json:"row,omitempty,omitzero"`
+}
+
+// FigureTrace defines model for FigureTrace.
+type FigureTrace struct {
+	// Events Those of all chains; each once.
+	Events  []Event `json:"events"`
+	Figure  string  `json:"figure"`
+	HasMore bool    `json:"has_more"`
+
+	// Header Header of the read model.
+	Header json.RawMessage `json:"header,omitempty,omitzero"`
+
+	// Intents Those of the events; each once.
+	Intents []Intent  `json:"intents"`
+	LeftOut []LeftOut `json:"left_out,omitempty,omitzero"`
+
+	// Names Names of persons by id, for auditors. A person without a name, or whose name was erased, is not in it.
+	Names      PersonNames `json:"names,omitempty,omitzero"`
+	NextCursor string      `json:"next_cursor,omitempty,omitzero"`
+
+	// ReadModel Path of the read model that the rows are of; absent for the id of an event.
+	ReadModel string      `json:"read_model,omitempty,omitzero"`
+	Rows      []FigureRow `json:"rows"`
+
+	// Truncated A chain is not shown to its end; left_out says where and why.
+	Truncated bool `json:"truncated"`
+}
+
 // FoundPerson defines model for FoundPerson.
 type FoundPerson struct {
 	Places []FoundPlace `json:"places"`
@@ -2918,6 +2959,9 @@ type WebhookTest struct {
 
 // AccessReason defines model for AccessReason.
 type AccessReason = string
+
+// AsOf defines model for AsOf.
+type AsOf = string
 
 // ChangeReason defines model for ChangeReason.
 type ChangeReason = string

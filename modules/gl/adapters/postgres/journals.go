@@ -179,7 +179,7 @@ func (s *source) journalLines(ctx context.Context, q ports.ReadModelQuery) (port
 	if err != nil {
 		return ports.Report{}, err
 	}
-	return s.lines(ctx, q, header, gldb.JournalLinePageParams{Upto: int64(q.Known), FromDate: date(from), Account: q.Params["account"]})
+	return s.lines(ctx, q, header, gldb.JournalLinePageParams{Upto: int64(q.Known), FromDate: date(from), Account: q.Params["account"], TaxCode: q.Params["tax_code"]})
 }
 
 // maxLine is higher than the number of any line.

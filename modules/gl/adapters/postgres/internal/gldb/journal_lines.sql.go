@@ -473,8 +473,9 @@ WHERE l.partition_id = $1 AND l.version = $2
     AND l.sequence <= $5
     AND l.effective_date >= $6 AND l.effective_date <= $7
     AND ($8::text = '' OR l.account = $8::text)
+    AND ($9::text = '' OR l.tax_code = $9::text)
 ORDER BY l.sequence, l.line_number
-LIMIT $9
+LIMIT $10
 `
 
 type JournalLinePageParams struct {
@@ -486,6 +487,7 @@ type JournalLinePageParams struct {
 	FromDate      pgtype.Date
 	AsOf          pgtype.Date
 	Account       string
+	TaxCode       string
 	MaxRows       int32
 }
 
@@ -529,6 +531,7 @@ func (q *Queries) JournalLinePage(ctx context.Context, db DBTX, arg *JournalLine
 		arg.FromDate,
 		arg.AsOf,
 		arg.Account,
+		arg.TaxCode,
 		arg.MaxRows,
 	)
 	if err != nil {
