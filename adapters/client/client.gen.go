@@ -3580,6 +3580,9 @@ type GlJournalLinesRow struct {
 	// Dimensions of the line
 	Dimensions json.RawMessage `json:"dimensions,omitempty,omitzero"`
 
+	// DocumentDate date of the paper that the journal books, where it has one
+	DocumentDate string `json:"document_date,omitempty,omitzero"`
+
 	// EffectiveDate posting date
 	EffectiveDate string `json:"effective_date,omitempty,omitzero"`
 
@@ -3677,6 +3680,9 @@ type GlJournalsNumberRow struct {
 	// Dimensions of the line
 	Dimensions json.RawMessage `json:"dimensions,omitempty,omitzero"`
 
+	// DocumentDate date of the paper that the journal books, where it has one
+	DocumentDate string `json:"document_date,omitempty,omitzero"`
+
 	// EffectiveDate posting date
 	EffectiveDate string `json:"effective_date,omitempty,omitzero"`
 
@@ -3764,6 +3770,9 @@ type GlJournalsRow struct {
 
 	// Description of the journal
 	Description string `json:"description,omitempty,omitzero"`
+
+	// DocumentDate date of the paper that it books, where it has one
+	DocumentDate string `json:"document_date,omitempty,omitzero"`
 
 	// EffectiveDate posting date
 	EffectiveDate string `json:"effective_date,omitempty,omitzero"`

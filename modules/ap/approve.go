@@ -136,7 +136,7 @@ func (a *finalApproval) post(ctx context.Context, s module.State) ([]event.Draft
 	}
 	planned, err := gl.PlanSubledgerJournal(ctx, a.ledger, gl.SubledgerJournal{
 		SourceModule: contract.ModuleName, CausedByIndex: 1, SourceEventToken: gl.EventID(a.in, 0).String(),
-		Description: journalTitle(a.kind, &a.d.Data), PostingDate: a.date, Currency: a.d.Data.Currency,
+		Description: journalTitle(a.kind, &a.d.Data), PostingDate: a.date, DocumentDate: gl.DocumentDateOf(a.d.Data.InvoiceDate), Currency: a.d.Data.Currency,
 		Dimensions: withDefaults(map[string]string{dimensionVendor: a.d.Data.VendorID}, head), Lines: lines, JournalID: journalID,
 	})
 	if err != nil {

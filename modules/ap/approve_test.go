@@ -54,6 +54,7 @@ func TestApprove_SeedInvoice(t *testing.T) {
 	require.Equal(t, journal.ID.String(), posted.data["journal_event_id"])
 	require.Equal(t, approved.ID.String(), journal.data["source_event_id"])
 	require.Equal(t, "subledger", journal.data["journal_type"])
+	require.Equal(t, b.event(submitted.Events[0].ID).data["invoice_date"], journal.data["document_date"])
 	require.Equal(t, "SL-2025-000001", journal.data["journal_number"])
 	require.Equal(t, []string{"debit 5100 12500.00 USD PROD", "credit 2000 12500.00 USD PROD"}, lines(journal))
 	for _, e := range events {

@@ -152,6 +152,7 @@ func registerJournals(r *module.Registrar) {
 		Columns: []module.Column{
 			{Name: "journal_number", Type: "string", Description: "gap-free number"},
 			{Name: "effective_date", Type: "date", Description: "posting date"},
+			{Name: "document_date", Type: "date", Description: "date of the paper that it books, where it has one", Detail: true},
 			{Name: "recorded_at", Type: "time", Description: "when the log took it", Detail: true},
 			{Name: "type", Type: "string", Description: "journal type"},
 			{Name: "period", Type: "string", Description: "period of the posting date"},
@@ -218,6 +219,7 @@ func lineColumns(ofOneJournal bool) []module.Column {
 	return []module.Column{
 		{Name: "journal_number", Type: "string", Description: "gap-free number", Detail: ofOneJournal},
 		{Name: "effective_date", Type: "date", Description: "posting date", Detail: ofOneJournal},
+		{Name: "document_date", Type: "date", Description: "date of the paper that the journal books, where it has one", Detail: true},
 		{Name: "recorded_at", Type: "time", Description: "when the log took it", Detail: true},
 		{Name: "type", Type: "string", Description: "journal type", Detail: true},
 		{Name: "journal_description", Type: "string", Description: "of the journal", Detail: true},

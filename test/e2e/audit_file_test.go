@@ -77,8 +77,8 @@ func exportAuditFiles(t *testing.T, d *dev) {
 	require.NotEmpty(t, rows("documents.csv"))
 	sum := rat(t, "0")
 	for _, row := range rows("journal_lines.csv") {
-		if row[10] == "debit" {
-			sum.Add(sum, rat(t, row[13]))
+		if row[11] == "debit" {
+			sum.Add(sum, rat(t, row[14]))
 		}
 	}
 	require.Zero(t, sum.Cmp(rat(t, postings.TotalDebit)))

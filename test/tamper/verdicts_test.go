@@ -556,7 +556,7 @@ var verdicts = []table{
 	readModel("gl.exchange_rates", gl.ProjectionLedger, "sequence recorded_at partition_id version rate_date event_id from_currency to_currency rate_type rate actor_id reason"),
 	readModel("gl.journal_lines", gl.ProjectionLedger, "sequence partition_id line_number effective_date rate_date side account amount currency functional_amount functional_currency rate description tax_code dimensions version"),
 	readModel("gl.journal_reversals", gl.ProjectionLedger, "sequence partition_id journal_id reversed_by version"),
-	readModel("gl.journals", gl.ProjectionLedger, "sequence recorded_at partition_id effective_date event_id source_event_id journal_id reverses_journal_id journal_number journal_type description functional_currency "+
+	readModel("gl.journals", gl.ProjectionLedger, "sequence recorded_at partition_id effective_date event_id source_event_id journal_id reverses_journal_id journal_number journal_type description document_date functional_currency "+
 		"fiscal_year period source_module version intent_id actor_id approvers correlation_id"),
 	readModel("gl.journal_payments", gl.ProjectionBank, "sequence partition_id version payment_id"),
 	readModel("gl.ledgers", gl.ProjectionLedger, "sequence partition_id functional_currency version"),

@@ -31,6 +31,8 @@ type (
 	Side = domain.Side
 	// JournalType is the reason why a journal was posted.
 	JournalType = domain.JournalType
+	// DocumentDate is the date of the paper that a journal books.
+	DocumentDate = domain.DocumentDate
 	// PostedLine is a line of a posted journal.
 	PostedLine = domain.Line
 )
@@ -63,6 +65,9 @@ const (
 	RoleDueTo            = "due_to"            // owed to other legal entities
 	RoleDueFrom          = "due_from"          // owed by other legal entities
 )
+
+// DocumentDateOf makes a document date.
+func DocumentDateOf(d event.Date) DocumentDate { return domain.DocumentDateOf(d) }
 
 // EventID is the id that the i-th draft (from 0) of an intent's plan will have.
 func EventID(in module.Input, i int) event.ID { return module.EventID(in.IntentID, i) }

@@ -23,6 +23,7 @@ type SubledgerJournal struct {
 	SourceEventToken string // id of the causing event: EventID(in, i).String()
 	Description      string // must name no person: journals have no sealed fields
 	PostingDate      event.Date
+	DocumentDate     DocumentDate // of the paper that it books; zero for none
 	Currency         string
 	Dimensions       map[string]string // of the envelope; department falls back to the ledger's default
 	Lines            []SubledgerLine
@@ -112,7 +113,7 @@ func PlanJournal(ctx context.Context, l *Ledger, j Journal) (PlannedJournal, err
 		return PlannedJournal{}, err
 	}
 	posted := domain.JournalPosted{
-		JournalType: j.Type, JournalID: j.JournalID.String(), Description: j.Description, ReversalDate: j.ReversalDate,
+		JournalType: j.Type, JournalID: j.JournalID.String(), Description: j.Description, DocumentDate: j.DocumentDate, ReversalDate: j.ReversalDate,
 		RecurringID: j.RecurringID, SourceModule: j.SourceModule, SourceEventID: j.SourceEventToken,
 		FunctionalCurrency: settings.FunctionalCurrency, FiscalYear: period.FiscalYear, Period: period.ID, Lines: lines,
 	}

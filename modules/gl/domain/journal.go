@@ -104,6 +104,7 @@ type JournalPosted struct {
 	JournalType        JournalType  `json:"journal_type,omitempty"`
 	JournalID          string       `json:"journal_id,omitempty"`
 	Description        string       `json:"description"`
+	DocumentDate       DocumentDate `json:"document_date,omitzero"`
 	ReversalDate       *event.Date  `json:"reversal_date,omitempty"`
 	RecurringID        string       `json:"recurring_id,omitempty"`
 	SourceModule       string       `json:"source_module,omitempty"`
@@ -115,6 +116,35 @@ type JournalPosted struct {
 	Lines              []Line       `json:"lines"`
 	TotalDebit         money.Number `json:"total_debit"`  // functional
 	TotalCredit        money.Number `json:"total_credit"` // functional
+}
+
+// DocumentDate is the date of the paper that a journal books, zero for none. The schema of
+// gl.journal.posted v1 is open and cannot declare the member for events that may hold anything
+// under its name (ADR 64), so what is not a date is none.
+type DocumentDate struct{ date *event.Date }
+
+// DocumentDateOf makes a document date.
+func DocumentDateOf(d event.Date) DocumentDate { return DocumentDate{&d} }
+
+// String is the ISO date, or "" for none.
+func (d DocumentDate) String() string {
+	if d.date == nil {
+		return ""
+	}
+	return d.date.String()
+}
+
+// MarshalJSON writes the date, or null.
+func (d DocumentDate) MarshalJSON() ([]byte, error) { return json.Marshal(d.date) }
+
+// UnmarshalJSON reads a date; any other value is none.
+func (d *DocumentDate) UnmarshalJSON(text []byte) error {
+	*d = DocumentDate{}
+	var date event.Date
+	if len(text) > 0 && text[0] == '"' && json.Unmarshal(text, &date) == nil {
+		d.date = &date
+	}
+	return nil
 }
 
 // JournalReversed is the data of gl.journal.reversed, on the original's stream.

@@ -1,6 +1,8 @@
 package domain_test
 
 import (
+	"encoding/json"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -44,5 +46,21 @@ func TestDecodeJournal_Refusals(t *testing.T) {
 	} {
 		_, err := domain.DecodeJournal([]byte(data))
 		require.Equal(t, code, fault.CodeOf(err), data)
+	}
+}
+
+func TestDocumentDate(t *testing.T) {
+	t.Parallel()
+	for text, want := range map[string]string{
+		`{"document_date": "2026-02-28"}`: "2026-02-28",
+		`{}`:                              "", `{"document_date": null}`: "", `{"document_date": 7}`: "", `{"document_date": "soon"}`: "", `{"document_date": {"a": []}}`: "",
+	} {
+		var j domain.JournalPosted
+		require.NoError(t, json.Unmarshal([]byte(text), &j), text)
+		require.Equal(t, want, j.DocumentDate.String(), text)
+		again, err := json.Marshal(j)
+		require.NoError(t, err)
+		require.Equal(t, want != "", strings.Contains(string(again), `"document_date":"2026-02-28"`), text)
+		require.Equal(t, want != "", strings.Contains(string(again), "document_date"), text)
 	}
 }

@@ -150,7 +150,7 @@ ORDER BY b.account, b.dimension_values::text COLLATE "C";
 -- name: JournalLinePage :many
 -- Lines of journals by sequence and number.
 SELECT
-    l.sequence, l.line_number, l.effective_date, j.recorded_at, j.event_id, j.journal_id, j.journal_number, j.journal_type, j.description AS journal_description,
+    l.sequence, l.line_number, l.effective_date, j.document_date, j.recorded_at, j.event_id, j.journal_id, j.journal_number, j.journal_type, j.description AS journal_description,
     j.fiscal_year, j.period, j.intent_id, j.correlation_id, j.source_module, j.source_event_id,
     l.account, l.description, l.side, l.amount::text AS amount, l.currency, l.functional_amount::text AS functional_amount, l.functional_currency,
     coalesce(trim_scale(l.rate)::text, '')::text AS rate, l.rate_date, l.tax_code, l.dimensions

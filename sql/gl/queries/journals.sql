@@ -2,12 +2,12 @@
 INSERT INTO gl.journals (
     partition_id, version, sequence, recorded_at, effective_date, event_id, source_event_id, journal_id, reverses_journal_id,
     journal_number, journal_type, description, functional_currency, fiscal_year, period, source_module,
-    intent_id, actor_id, approvers, correlation_id
+    intent_id, actor_id, approvers, correlation_id, document_date
 )
 SELECT
     @partition_id::integer, @version::integer, j.sequence, j.recorded_at, j.effective_date, j.event_id, j.source_event_id, j.journal_id, j.reverses_journal_id,
     j.journal_number, j.journal_type, j.description, j.functional_currency, j.fiscal_year, j.period, j.source_module,
-    j.intent_id, j.actor_id, string_to_array(j.approvers, chr(10)), j.correlation_id
+    j.intent_id, j.actor_id, string_to_array(j.approvers, chr(10)), j.correlation_id, nullif(j.document_date, '')::date
 FROM (
     -- set-returning functions in one list advance together
     SELECT
@@ -28,7 +28,8 @@ FROM (
         unnest(@intent_ids::uuid[]) AS intent_id,
         unnest(@actor_ids::text[]) AS actor_id,
         unnest(@approvers::text[]) AS approvers, -- one on each line, since arrays of arrays are rectangular
-        unnest(@correlation_ids::text[]) AS correlation_id
+        unnest(@correlation_ids::text[]) AS correlation_id,
+        unnest(@document_dates::text[]) AS document_date -- '' for none
 ) AS j
 ON CONFLICT DO NOTHING;
 
@@ -41,7 +42,7 @@ ON CONFLICT DO NOTHING;
 -- Journals by sequence, with the totals of their lines.
 SELECT
     j.sequence, j.recorded_at, j.effective_date, j.event_id, j.source_event_id, j.journal_id, j.reverses_journal_id, j.journal_number,
-    j.journal_type, j.description, j.functional_currency, j.fiscal_year, j.period, j.source_module, j.intent_id, j.actor_id, j.approvers, j.correlation_id,
+    j.journal_type, j.description, j.functional_currency, j.fiscal_year, j.period, j.source_module, j.intent_id, j.actor_id, j.approvers, j.correlation_id, j.document_date,
     t.debit::text AS total_debit, t.lines::integer AS lines,
     coalesce((
         SELECT o.journal_number

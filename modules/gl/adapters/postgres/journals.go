@@ -32,6 +32,7 @@ func NewJournalLines(pool *pgxpool.Pool) ports.ReadModelSource {
 type journalRow struct {
 	JournalNumber      string   `json:"journal_number"`
 	EffectiveDate      string   `json:"effective_date"`
+	DocumentDate       string   `json:"document_date,omitempty"`
 	RecordedAt         string   `json:"recorded_at"`
 	Type               string   `json:"type"`
 	Period             string   `json:"period"`
@@ -102,7 +103,7 @@ func newJournalRow(r *gldb.JournalsRow) (journalRow, error) {
 		}
 	}
 	return journalRow{
-		JournalNumber: r.JournalNumber, EffectiveDate: dateText(r.EffectiveDate), RecordedAt: formatTime(r.RecordedAt), Type: r.JournalType, Period: r.Period,
+		JournalNumber: r.JournalNumber, EffectiveDate: dateText(r.EffectiveDate), DocumentDate: dateText(r.DocumentDate), RecordedAt: formatTime(r.RecordedAt), Type: r.JournalType, Period: r.Period,
 		FiscalYear: r.FiscalYear, Description: r.Description, Total: total, FunctionalCurrency: r.FunctionalCurrency, Lines: r.Lines,
 		Reverses: r.ReversesNumber, ReversesID: r.ReversesJournalID, ReversedBy: r.ReversedByNumber, ReversedByID: r.ReversedBy, SourceModule: r.SourceModule,
 		SourceEventID: r.SourceEventID, ActorID: r.ActorID, Approvers: r.Approvers, IntentID: uuidText(r.IntentID), CorrelationID: r.CorrelationID,
@@ -113,6 +114,7 @@ func newJournalRow(r *gldb.JournalsRow) (journalRow, error) {
 type journalLineRow struct {
 	JournalNumber      string          `json:"journal_number"`
 	EffectiveDate      string          `json:"effective_date"`
+	DocumentDate       string          `json:"document_date,omitempty"`
 	RecordedAt         string          `json:"recorded_at"`
 	Type               string          `json:"type"`
 	JournalDescription string          `json:"journal_description"`
@@ -230,7 +232,7 @@ func newLineRow(r *gldb.JournalLinePageRow) (journalLineRow, error) {
 	amount, err1 := fixed(r.Amount, r.Currency)
 	functional, err2 := fixed(r.FunctionalAmount, r.FunctionalCurrency)
 	return journalLineRow{
-		JournalNumber: r.JournalNumber, EffectiveDate: dateText(r.EffectiveDate), RecordedAt: formatTime(r.RecordedAt), Type: r.JournalType,
+		JournalNumber: r.JournalNumber, EffectiveDate: dateText(r.EffectiveDate), DocumentDate: dateText(r.DocumentDate), RecordedAt: formatTime(r.RecordedAt), Type: r.JournalType,
 		JournalDescription: r.JournalDescription, LineNumber: r.LineNumber, Account: r.Account, Description: r.Description, Side: r.Side,
 		Amount: amount, Currency: r.Currency, FunctionalAmount: functional, FunctionalCurrency: r.FunctionalCurrency, Rate: r.Rate, RateDate: dateText(r.RateDate),
 		TaxCode: r.TaxCode, Dimensions: r.Dimensions, FiscalYear: r.FiscalYear, Period: r.Period, SourceModule: r.SourceModule, SourceEventID: r.SourceEventID,

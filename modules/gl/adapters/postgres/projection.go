@@ -261,6 +261,7 @@ func addJournal(p *gldb.JournalInsertParams, e *event.Recorded, j *domain.Journa
 	p.ActorIds = append(p.ActorIds, e.ActorID)
 	p.Approvers = append(p.Approvers, strings.Join(approvers(e), "\n"))
 	p.CorrelationIds = append(p.CorrelationIds, e.CorrelationID)
+	p.DocumentDates = append(p.DocumentDates, j.DocumentDate.String())
 }
 
 func addLines(p *gldb.JournalLineInsertParams, e *event.Recorded, j *domain.JournalPosted) error {

@@ -462,7 +462,7 @@ func (q *Queries) JournalLineInsert(ctx context.Context, db DBTX, arg *JournalLi
 
 const journalLinePage = `-- name: JournalLinePage :many
 SELECT
-    l.sequence, l.line_number, l.effective_date, j.recorded_at, j.event_id, j.journal_id, j.journal_number, j.journal_type, j.description AS journal_description,
+    l.sequence, l.line_number, l.effective_date, j.document_date, j.recorded_at, j.event_id, j.journal_id, j.journal_number, j.journal_type, j.description AS journal_description,
     j.fiscal_year, j.period, j.intent_id, j.correlation_id, j.source_module, j.source_event_id,
     l.account, l.description, l.side, l.amount::text AS amount, l.currency, l.functional_amount::text AS functional_amount, l.functional_currency,
     coalesce(trim_scale(l.rate)::text, '')::text AS rate, l.rate_date, l.tax_code, l.dimensions
@@ -495,6 +495,7 @@ type JournalLinePageRow struct {
 	Sequence           int64
 	LineNumber         int32
 	EffectiveDate      pgtype.Date
+	DocumentDate       pgtype.Date
 	RecordedAt         time.Time
 	EventID            pgtype.UUID
 	JournalID          string
@@ -545,6 +546,7 @@ func (q *Queries) JournalLinePage(ctx context.Context, db DBTX, arg *JournalLine
 			&i.Sequence,
 			&i.LineNumber,
 			&i.EffectiveDate,
+			&i.DocumentDate,
 			&i.RecordedAt,
 			&i.EventID,
 			&i.JournalID,

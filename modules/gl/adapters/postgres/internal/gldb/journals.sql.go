@@ -16,12 +16,12 @@ const journalInsert = `-- name: JournalInsert :exec
 INSERT INTO gl.journals (
     partition_id, version, sequence, recorded_at, effective_date, event_id, source_event_id, journal_id, reverses_journal_id,
     journal_number, journal_type, description, functional_currency, fiscal_year, period, source_module,
-    intent_id, actor_id, approvers, correlation_id
+    intent_id, actor_id, approvers, correlation_id, document_date
 )
 SELECT
     $1::integer, $2::integer, j.sequence, j.recorded_at, j.effective_date, j.event_id, j.source_event_id, j.journal_id, j.reverses_journal_id,
     j.journal_number, j.journal_type, j.description, j.functional_currency, j.fiscal_year, j.period, j.source_module,
-    j.intent_id, j.actor_id, string_to_array(j.approvers, chr(10)), j.correlation_id
+    j.intent_id, j.actor_id, string_to_array(j.approvers, chr(10)), j.correlation_id, nullif(j.document_date, '')::date
 FROM (
     -- set-returning functions in one list advance together
     SELECT
@@ -42,7 +42,8 @@ FROM (
         unnest($17::uuid[]) AS intent_id,
         unnest($18::text[]) AS actor_id,
         unnest($19::text[]) AS approvers, -- one on each line, since arrays of arrays are rectangular
-        unnest($20::text[]) AS correlation_id
+        unnest($20::text[]) AS correlation_id,
+        unnest($21::text[]) AS document_date -- '' for none
 ) AS j
 ON CONFLICT DO NOTHING
 `
@@ -68,6 +69,7 @@ type JournalInsertParams struct {
 	ActorIds             []string
 	Approvers            []string
 	CorrelationIds       []string
+	DocumentDates        []string
 }
 
 func (q *Queries) JournalInsert(ctx context.Context, db DBTX, arg *JournalInsertParams) error {
@@ -92,6 +94,7 @@ func (q *Queries) JournalInsert(ctx context.Context, db DBTX, arg *JournalInsert
 		arg.ActorIds,
 		arg.Approvers,
 		arg.CorrelationIds,
+		arg.DocumentDates,
 	)
 	return err
 }
@@ -153,7 +156,7 @@ func (q *Queries) JournalSequence(ctx context.Context, db DBTX, arg *JournalSequ
 const journals = `-- name: Journals :many
 SELECT
     j.sequence, j.recorded_at, j.effective_date, j.event_id, j.source_event_id, j.journal_id, j.reverses_journal_id, j.journal_number,
-    j.journal_type, j.description, j.functional_currency, j.fiscal_year, j.period, j.source_module, j.intent_id, j.actor_id, j.approvers, j.correlation_id,
+    j.journal_type, j.description, j.functional_currency, j.fiscal_year, j.period, j.source_module, j.intent_id, j.actor_id, j.approvers, j.correlation_id, j.document_date,
     t.debit::text AS total_debit, t.lines::integer AS lines,
     coalesce((
         SELECT o.journal_number
@@ -221,6 +224,7 @@ type JournalsRow struct {
 	ActorID            string
 	Approvers          []string
 	CorrelationID      string
+	DocumentDate       pgtype.Date
 	TotalDebit         string
 	Lines              int32
 	ReversesNumber     string
@@ -269,6 +273,7 @@ func (q *Queries) Journals(ctx context.Context, db DBTX, arg *JournalsParams) ([
 			&i.ActorID,
 			&i.Approvers,
 			&i.CorrelationID,
+			&i.DocumentDate,
 			&i.TotalDebit,
 			&i.Lines,
 			&i.ReversesNumber,
