@@ -348,6 +348,8 @@ func TestReadModels(t *testing.T) {
 	sheet = h.do(t, testRequest{method: "GET", path: path + "&format=csv&cursor=" + cursor, token: "auditor"})
 	require.Equal(t, "number,length\r\n", string(sheet.body))
 	require.Empty(t, sheet.header.Get("Next-Cursor"))
+	sheet = h.do(t, testRequest{method: "GET", path: "/api/note/pages?legal_entity=USMF&prefix=%3DSUM(A1)&limit=1&format=csv", token: "auditor"})
+	require.Equal(t, "number,length\r\n'=SUM(A1)-1,1.50\r\n", string(sheet.body), "no formula for a spreadsheet")
 
 	for query, code := range map[string]string{
 		"":                                    "request.parameter_missing",

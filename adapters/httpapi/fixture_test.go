@@ -125,7 +125,7 @@ func (readModelStub) Query(_ context.Context, q ports.ReadModelQuery) (ports.Rep
 		}
 	}
 	if q.Cursor == "" && q.Limit == 1 {
-		report.Rows = []any{map[string]string{"number": "P-1", "length": "1.50"}}
+		report.Rows = []any{map[string]string{"number": cmp.Or(q.Params["prefix"], "P") + "-1", "length": "1.50"}}
 		report.HasMore, report.NextCursor = true, "P-1"
 	}
 	return report, nil

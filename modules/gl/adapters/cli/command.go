@@ -8,6 +8,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"os"
 	"path/filepath"
 
@@ -187,6 +188,15 @@ func notWritten(err error) error {
 	return fault.New(fault.FailedPrecondition, "file.not_written", "the file cannot be written; check that its folder is there and has room").WithCause(err)
 }
 
+// asNotWritten gives errors of the file system their fault and keeps all others.
+func asNotWritten(err error) error {
+	var ofFile *fs.PathError
+	if _, isFault := fault.As(err); !isFault && errors.As(err, &ofFile) {
+		return notWritten(err)
+	}
+	return err
+}
+
 // writeFile writes the file under another name and renames it when it is complete.
 func writeFile(name string, write func(io.Writer) error) (err error) {
 	file, err := os.CreateTemp(filepath.Dir(name), filepath.Base(name)+".*.part")
@@ -200,7 +210,7 @@ func writeFile(name string, write func(io.Writer) error) (err error) {
 		}
 	}()
 	if err := write(file); err != nil {
-		return err
+		return asNotWritten(err)
 	}
 	if err := file.Sync(); err != nil {
 		return notWritten(err)

@@ -42,6 +42,7 @@ func WriteGoBD(ctx context.Context, api API, folder string, o Options, c Company
 	defer func() {
 		if err != nil {
 			_ = os.RemoveAll(part)
+			err = asNotWritten(err)
 		}
 	}()
 	x := &gobd{reader: r, folder: part}
@@ -52,7 +53,7 @@ func WriteGoBD(ctx context.Context, api API, folder string, o Options, c Company
 		return result, err
 	}
 	// Rename replaces no file and no folder.
-	if err := errors.Join(os.Chmod(part, 0o755), os.Rename(part, folder)); err != nil {
+	if err := os.Rename(part, folder); err != nil {
 		if _, statErr := os.Lstat(folder); statErr == nil {
 			return result, folderExists()
 		}
@@ -108,7 +109,7 @@ func column(declaration, description string) *gobdColumn {
 
 // create makes the file of a table with its header row.
 func (x *gobd) create(t gobdTable) (*gobdTable, error) {
-	out, err := os.OpenFile(filepath.Join(x.folder, t.file), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	out, err := os.OpenFile(filepath.Join(x.folder, t.file), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return nil, notWritten(err)
 	}

@@ -26,7 +26,7 @@ func (x *gobd) writeIndex(ctx context.Context, c Company) error {
 			}
 		}
 	}
-	out, err := os.OpenFile(filepath.Join(x.folder, "index.xml"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o644)
+	out, err := os.OpenFile(filepath.Join(x.folder, "index.xml"), os.O_CREATE|os.O_EXCL|os.O_WRONLY, 0o600)
 	if err != nil {
 		return notWritten(err)
 	}
