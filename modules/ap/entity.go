@@ -35,6 +35,11 @@ func registerEntities(r *module.Registrar) {
 		New:   func(id string) any { return &paymentEntity{PaymentID: id} },
 		Apply: func(s any, e event.Recorded, data []byte) error { return s.(*paymentEntity).apply(e.Type, data) },
 	})
+	r.EntityFold(module.EntityFold{
+		EntityType: contract.EntityOrder, Version: 1,
+		New:   func(id string) any { return &orderEntity{POReference: id} },
+		Apply: func(s any, e event.Recorded, data []byte) error { return s.(*orderEntity).apply(e, data) },
+	})
 	for _, k := range contract.Kinds() {
 		r.EntityFold(module.EntityFold{
 			EntityType: string(k), Version: 2,

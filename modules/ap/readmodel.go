@@ -101,6 +101,7 @@ func registerReadModels(r *module.Registrar) {
 	registerCloseChecklist(r)
 	registerPaymentReadModels(r)
 	registerFigures(r)
+	registerPurchaseOrders(r)
 	r.Projection(module.Projection{Name: Tax, Version: TaxVersion, EventTypes: []string{gl.EventJournalPosted, eventLedgerConfigured}})
 	r.ReadModel(taxSummary())
 	r.Projection(module.Projection{Name: Vendors, Version: VendorsVersion, EventTypes: []string{
@@ -161,8 +162,8 @@ func worklist() module.ReadModel {
 
 func documentHistory() module.ReadModel {
 	return module.ReadModel{
-		Name: ReadModelDocument, Projection: OpenItems, RowsName: "timeline", Flat: true, Command: "document", Example: "01ARZ3NDEKTSV4RRFFQ69G5FAV",
-		Description: "An invoice or credit memo: the document as it is known, its events with actor and time, and holds (who placed and who released them), approvals, applications and journals.",
+		Name: ReadModelDocument, Projection: OpenItems, Reads: []string{PurchaseOrders}, RowsName: "timeline", Flat: true, Command: "document", Example: "01ARZ3NDEKTSV4RRFFQ69G5FAV",
+		Description: "An invoice or credit memo: the document as it is known, its events with actor and time, and holds (who placed and who released them), approvals, applications, journals and its lines beside those of the purchase order (match).",
 		Params:      []module.Param{{Name: "id", Type: module.ParamString, Required: true, InPath: true, Description: "id of the document"}},
 		Columns: []module.Column{
 			{Name: "sequence", Type: "string", Description: "place of the event in the legal entity's log"},

@@ -8,6 +8,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/modules/ap"
 	appostgres "github.com/erpbackbone/backbone/modules/ap/adapters/postgres"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -123,7 +124,7 @@ func TestReports_Parameters(t *testing.T) {
 	t.Parallel()
 	p := pool(t)
 	sources := map[string]ports.ReadModelSource{
-		"documents": appostgres.NewWorklist(p), "aging": appostgres.NewAging(p), "statement": appostgres.NewVendorStatement(p), "invoice": appostgres.NewDocument(p),
+		"documents": appostgres.NewWorklist(p), "aging": appostgres.NewAging(p), "statement": appostgres.NewVendorStatement(p), "invoice": appostgres.NewDocument(p, ap.PurchaseOrders),
 	}
 	for _, c := range []struct{ source, code, param, value string }{
 		{"documents", "report.parameter_invalid", "state", "lost"}, {"documents", "report.parameter_invalid", "next_role", "auditor"},
@@ -234,7 +235,7 @@ func TestOpenItems_Payments(t *testing.T) {
 		pay(3, "payment_reversed", `{"applied":400,"open_after":400,"payment_id":"P-1","functional_amount":369.80}`),
 	}, 10)
 	state := func(known event.Sequence) string {
-		report, err := appostgres.NewDocument(p).Query(t.Context(), ports.ReadModelQuery{
+		report, err := appostgres.NewDocument(p, ap.PurchaseOrders).Query(t.Context(), ports.ReadModelQuery{
 			Partition: b.entity.Partition, Entity: b.entity, AsOf: event.MustDate("2025-12-31"), Known: known, Limit: 100, Params: map[string]string{"id": id},
 		})
 		require.NoError(t, err)

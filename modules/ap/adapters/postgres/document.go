@@ -22,14 +22,18 @@ import (
 
 // Document answers ap/invoices/{id}: a document of either kind with its whole life.
 type Document struct {
-	pool    *pgxpool.Pool
-	queries *apdb.Queries
+	pool             *pgxpool.Pool
+	queries          *apdb.Queries
+	ordersProjection string
 }
 
 var _ ports.ReadModelSource = (*Document)(nil)
 
-// NewDocument makes the source. The role of the pool must be able to read the schema ap.
-func NewDocument(pool *pgxpool.Pool) *Document { return &Document{pool: pool, queries: apdb.New()} }
+// NewDocument makes the source, with the name of the projection of purchase orders. The role of
+// the pool must be able to read the schema ap.
+func NewDocument(pool *pgxpool.Pool, ordersProjection string) *Document {
+	return &Document{pool: pool, queries: apdb.New(), ordersProjection: ordersProjection}
+}
 
 const paramID = "id"
 
@@ -146,6 +150,10 @@ func (d *Document) report(ctx context.Context, tx pgx.Tx, q ports.ReadModelQuery
 	if state == string(domain.StatePosted) {
 		state = life.openState()
 	}
+	match, err := matchTable(ctx, tx, d.queries, q, int32(q.Versions[d.ordersProjection]), id, []byte(body.Body))
+	if err != nil {
+		return ports.Report{}, err
+	}
 	report := ports.Report{
 		Header: append(header(q, book), ports.ReportFields{
 			{Name: "document_id", Value: id}, {Name: "kind", Value: body.Kind}, {Name: "vendor_id", Value: body.VendorID}, {Name: "number", Value: body.InvoiceNumber},
@@ -155,7 +163,7 @@ func (d *Document) report(ctx context.Context, tx pgx.Tx, q ports.ReadModelQuery
 		}...),
 		Footer: ports.ReportFields{
 			{Name: "holds", Value: life.holds}, {Name: "approvals", Value: life.approvals},
-			{Name: "applications", Value: life.applications}, {Name: "journals", Value: life.journals},
+			{Name: "applications", Value: life.applications}, {Name: "journals", Value: life.journals}, {Name: "match", Value: match},
 		},
 	}
 	return report, life.page(&report, q)
