@@ -2,6 +2,7 @@ package ap
 
 import (
 	"context"
+	"slices"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -151,7 +152,7 @@ func rematch(ctx context.Context, s module.State, order *domain.PurchaseOrder, d
 }
 
 func rematchDocument(doc *domain.Document, order *domain.PurchaseOrder, settings domain.MatchSettings, date event.Date) ([]event.Draft, error) {
-	if doc.RequireState(domain.UndecidedStates()...) != nil {
+	if !slices.Contains(domain.UndecidedStates(), doc.State) {
 		return nil, nil
 	}
 	currency, err := money.LookupCurrency(doc.Data.Currency, doc.Data.InvoiceDate.Time())

@@ -216,6 +216,10 @@ func (i *installation) fillBooks(vendor string) {
 	taxed := invoice("T-1", 119)
 	taxed["tax_amount"], taxed["lines"] = 19, []object{{"line_number": 1, "amount": 100, "account": "5100", "tax_group": "S/19", "dimensions": object{"department": "PROD"}}}
 	i.execute("approver", "ap.approve_invoice", object{"invoice_id": i.execute("ap_clerk", "ap.submit_invoice", taxed).Events[0].Stream.ID})
+	i.execute("ap_clerk", "ap.record_purchase_order", object{
+		"po_reference": "PO-1", "revision": 1, "vendor_id": vendor, "currency": "EUR", "status": "open", "lines": []object{{"po_line_reference": "1", "quantity": 5, "unit_price": 2}},
+	})
+	i.execute("ap_clerk", "ap.record_goods_receipt", object{"receipt_number": "G-1", "po_reference": "PO-1", "lines": []object{{"po_line_reference": "1", "quantity": 5}}})
 	i.execute("gl_accountant", "gl.set_exchange_rate", object{"from": "USD", "to": "EUR", "date": today, "rate": 0.92})
 	i.execute("gl_accountant", "gl.block_account", object{"code": "1200", "reason": "replaced"})
 	i.execute("ap_clerk", "ap.submit_invoice", invoice("R-9", 10)) // held as a suspected duplicate
@@ -287,7 +291,9 @@ func (i *installation) redact(e event.ID, pointer string) {
 }
 
 // projections are those of the built-in modules and the tenant's own.
-var projections = []string{gl.ProjectionLedger, gl.ProjectionClosing, gl.ProjectionBank, ap.OpenItems, ap.Tax, ap.Vendors, ap.Payments, spend}
+var projections = []string{
+	gl.ProjectionLedger, gl.ProjectionClosing, gl.ProjectionBank, ap.OpenItems, ap.Tax, ap.Vendors, ap.Payments, ap.PurchaseOrders, spend,
+}
 
 // rebuild builds a second version of a projection, to which the first one is compared.
 func (i *installation) rebuild(name string) {

@@ -63,7 +63,7 @@ func harmlessTable(name, columns, why string) table {
 
 // activeVersions are the versions of projections that readers see in new books.
 var activeVersions = map[string]int{
-	ap.OpenItems: ap.OpenItemsVersion, ap.Vendors: ap.VendorsVersion, ap.Tax: ap.TaxVersion, ap.Payments: ap.PaymentsVersion,
+	ap.OpenItems: ap.OpenItemsVersion, ap.Vendors: ap.VendorsVersion, ap.Tax: ap.TaxVersion, ap.Payments: ap.PaymentsVersion, ap.PurchaseOrders: ap.PurchaseOrdersVersion,
 	gl.ProjectionLedger: 2, gl.ProjectionClosing: 1, gl.ProjectionBank: 1,
 }
 
@@ -548,6 +548,9 @@ var verdicts = []table{
 	readModel("ap.vendors", ap.Vendors, "sequence partition_id effective_date natural_person event_id vendor_id country status subject name version"),
 	readModel("ap.vendor_contacts", ap.Vendors, "sequence partition_id effective_date removed vendor_id contact_id subject name email phone job_function version"),
 	readModel("ap.vendor_accounts", ap.Vendors, "sequence partition_id effective_date vendor_id request_id currency state subject iban account bank bic holder version"),
+	readModel("ap.payments", ap.Payments, "sequence partition_id version position documents effective_date pay_date run_id payment_id vendor_id bank_account currency amount discount event_id"),
+	readModel("ap.payment_run_steps", ap.Payments, "recorded_at sequence partition_id version effective_date pay_date step run_id payment_id bank_account actor message_id file_sha256 event_id"),
+	readModel("ap.payment_steps", ap.Payments, "recorded_at sequence partition_id version effective_date executed_on step payment_id actor bank_reference bank_status reason_code event_id"),
 	readModel("gl.account_blocks", gl.ProjectionLedger, "sequence partition_id version blocked code"),
 	readModel("gl.accounts", gl.ProjectionLedger, "sequence partition_id code name type version event_id normal_side parent postable control"),
 	readModel("gl.bank_lines", gl.ProjectionBank, "sequence partition_id version line_number part booking_date value_date account statement_id currency amount reference end_to_end_id description"),

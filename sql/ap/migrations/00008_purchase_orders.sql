@@ -11,7 +11,7 @@ CREATE TABLE ap.purchase_orders (
     po_reference   text COLLATE "C" NOT NULL,
     vendor_id      text COLLATE "C" NOT NULL,
     currency       text NOT NULL,
-    status         text NOT NULL CHECK (status IN ('open', 'closed')),
+    status         text NOT NULL, -- open or closed
     CONSTRAINT purchase_orders_pkey PRIMARY KEY (partition_id, version, po_reference, sequence)
 );
 
