@@ -429,7 +429,8 @@ func planApproveRun(ctx context.Context, in module.Input, s module.State, p cont
 	if err != nil {
 		return module.Plan{}, err
 	}
-	total, currency, err := functionalTotal(ctx, gl.NewLedger(s), run, in.Today)
+	// A run that is entered late is valued on its own day: today's rates have nothing to do with it.
+	total, currency, err := functionalTotal(ctx, gl.NewLedger(s), run, min(in.Today, run.PayDate))
 	if err != nil {
 		return module.Plan{}, err
 	}

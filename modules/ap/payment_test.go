@@ -247,6 +247,19 @@ func TestPaymentRun(t *testing.T) {
 	require.Equal(t, []any{"partially_paid", "30"}, []any{paid["status"], paid["open"]})
 }
 
+// TestPaymentRun_EnteredLate approves a run whose pay date is past at the rates of that date.
+func TestPaymentRun_EnteredLate(t *testing.T) {
+	t.Parallel()
+	b := newPayingBooks(t)
+	id := b.posted("invoice", documentPayload("V1", "1", "200", object{"currency": "USD"}))
+	run := b.propose("USD", nil, object{"invoice_id": id})
+	b.clock.Advance(60 * 24 * time.Hour) // no rate is so young
+	approved := b.events(b.execute("controller:carla", "ap.approve_payment_run", object{"run_id": run.Stream.ID}))[0]
+	require.Equal(t, "184.90", money.MustNumber(fmt.Sprint(approved.data["functional_amount"])).Fixed(2))
+	run = b.propose("USD", object{"pay_date": "2025-05-19"}, object{"invoice_id": b.posted("invoice", documentPayload("V1", "2", "201", object{"currency": "USD"}))})
+	b.refuse("gl.rate.stale", "controller:carla", "ap.approve_payment_run", object{"run_id": run.Stream.ID})
+}
+
 // TestPaymentRun_Rejected frees the documents of the whole run.
 func TestPaymentRun_Rejected(t *testing.T) {
 	t.Parallel()
