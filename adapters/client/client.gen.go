@@ -1514,6 +1514,64 @@ type ApProposePaymentRunPayload struct {
 	TakeDiscount bool `json:"take_discount,omitempty,omitzero"`
 }
 
+// ApPurchaseOrdersReport defines model for ApPurchaseOrdersReport.
+type ApPurchaseOrdersReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor            `json:"next_cursor,omitempty,omitzero"`
+	Rows       []ApPurchaseOrdersRow `json:"rows"`
+}
+
+// ApPurchaseOrdersRow defines model for ApPurchaseOrdersRow.
+type ApPurchaseOrdersRow struct {
+	// Billed quantity that documents bill, less what they give back
+	Billed string `json:"billed,omitempty,omitzero"`
+
+	// Currency currency of the order
+	Currency string `json:"currency,omitempty,omitzero"`
+
+	// EventID event of the revision
+	EventID string `json:"event_id,omitempty,omitzero"`
+
+	// ItemID item
+	ItemID string `json:"item_id,omitempty,omitzero"`
+
+	// Open ordered less billed
+	Open string `json:"open,omitempty,omitzero"`
+
+	// Ordered ordered quantity; 0 for a line that a revision removed
+	Ordered string `json:"ordered,omitempty,omitzero"`
+
+	// PoLineReference the line, without the order's reference
+	PoLineReference string `json:"po_line_reference,omitempty,omitzero"`
+
+	// PoReference the order
+	PoReference string `json:"po_reference,omitempty,omitzero"`
+
+	// PriceBaseQuantity units that unit_price is for
+	PriceBaseQuantity string `json:"price_base_quantity,omitempty,omitzero"`
+
+	// Received received quantity, less returns
+	Received string `json:"received,omitempty,omitzero"`
+
+	// Revision newest revision of the order
+	Revision int64 `json:"revision,omitempty,omitzero"`
+
+	// Status open or closed
+	Status string `json:"status,omitempty,omitzero"`
+
+	// UnitPrice ordered price, for price_base_quantity units
+	UnitPrice string `json:"unit_price,omitempty,omitzero"`
+
+	// VendorID vendor
+	VendorID string `json:"vendor_id,omitempty,omitzero"`
+}
+
 // ApRecordGoodsReceiptPayload defines model for ApRecordGoodsReceiptPayload.
 type ApRecordGoodsReceiptPayload struct {
 	Lines []struct {
@@ -6886,6 +6944,35 @@ type ReadApPaymentsParams struct {
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
+// ReadApPurchaseOrdersParams defines parameters for ReadApPurchaseOrders.
+type ReadApPurchaseOrdersParams struct {
+	// Vendor vendor id
+	Vendor string `form:"vendor,omitempty" json:"vendor,omitempty,omitzero"`
+
+	// PoReference one order
+	PoReference string `form:"po_reference,omitempty" json:"po_reference,omitempty,omitzero"`
+
+	// Status open or closed
+	Status      string        `form:"status,omitempty" json:"status,omitempty,omitzero"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
 // ReadApTaxSummaryParams defines parameters for ReadApTaxSummary.
 type ReadApTaxSummaryParams struct {
 	// From first posting date
@@ -8391,7 +8478,7 @@ func (c *Client) ReadApDocuments(ctx context.Context, params ReadApDocumentsPara
 	return out, err
 }
 
-// ReadApInvoicesID is GET /api/ap/invoices/{id}: An invoice or credit memo: the document as it is known, its events with actor and time, and holds (who placed and who released them), approvals, applications and journals..
+// ReadApInvoicesID is GET /api/ap/invoices/{id}: An invoice or credit memo: the document as it is known, its events with actor and time, and holds (who placed and who released them), approvals, applications, journals and its lines beside those of the purchase order (match)..
 func (c *Client) ReadApInvoicesID(ctx context.Context, id string, params ReadApInvoicesIDParams, options ...Option) (ApInvoicesIDReport, error) {
 	r := request{
 		method: http.MethodGet, path: expandPath("/api/ap/invoices/%s", id),
@@ -8482,6 +8569,27 @@ func (c *Client) ReadApPayments(ctx context.Context, params ReadApPaymentsParams
 	r.setQuery("limit", params.Limit)
 	r.setQuery("cursor", params.Cursor)
 	var out ApPaymentsReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ReadApPurchaseOrders is GET /api/ap/purchase-orders: Lines of purchase orders with the quantities that were ordered, received and billed. Documents bill from their submission, held or not, until they are rejected or voided; credit memos give back from their approval..
+func (c *Client) ReadApPurchaseOrders(ctx context.Context, params ReadApPurchaseOrdersParams, options ...Option) (ApPurchaseOrdersReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/ap/purchase-orders"),
+		repeatable: true,
+	}
+	r.setQuery("vendor", params.Vendor)
+	r.setQuery("po_reference", params.PoReference)
+	r.setQuery("status", params.Status)
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out ApPurchaseOrdersReport
 	err := c.do(ctx, r, &out, options)
 	return out, err
 }
