@@ -149,7 +149,7 @@ func (t *gobdTable) close() error {
 	return nil
 }
 
-// writeTable writes a table from the pages of a read model, whose rows change may complete.
+// writeTable makes the file of a table, and closes it when fill has added the rows.
 func (x *gobd) writeTable(t gobdTable, fill func(t *gobdTable) error) error {
 	table, err := x.create(t)
 	if err != nil {

@@ -27,9 +27,10 @@ const (
 // SAFTResult counts what was written, and what its reader should know of.
 type SAFTResult struct {
 	Journals       int
-	Ungrouped      int // accounts without a code of the tax office
-	OtherBook      int // lines in another functional currency, which the trial balance leaves out too
-	InexactAmounts int // lines whose foreign amount the format cannot hold; their description has it
+	Ungrouped      int    // accounts without a code of the tax office
+	OtherBook      int    // lines in another functional currency, which the trial balance leaves out too
+	Unassigned     string // credit balance of control accounts, at the end, that is of no vendor; "" without accounts payable
+	InexactAmounts int    // lines whose foreign amount the format cannot hold; their description has it
 }
 
 // summary says what was written, and what to look after.
@@ -37,6 +38,9 @@ func (r SAFTResult) summary() string {
 	text := fmt.Sprintf("%d journals written; check them with xmllint --noout --schema Norwegian_SAF-T_Financial_Schema_v_1.30.xsd FILE", r.Journals)
 	if r.Ungrouped > 0 {
 		text += fmt.Sprintf("\n%d accounts have no code of the tax office; add them to grouping in the file of --company", r.Ungrouped)
+	}
+	if strings.Trim(r.Unassigned, "0.") != "" {
+		text += fmt.Sprintf("\n%s on control accounts is of no vendor, so the vendors' balances do not add up to the accounts", r.Unassigned)
 	}
 	if r.OtherBook > 0 {
 		text += fmt.Sprintf("\n%d lines in another functional currency were left out, as in the trial balance", r.OtherBook)

@@ -114,7 +114,7 @@ func TestWriteSAFT_SmallBook(t *testing.T) {
 	var text bytes.Buffer
 	result, err := cli.WriteSAFT(t.Context(), b, &text, options, company)
 	require.NoError(t, err)
-	require.Equal(t, cli.SAFTResult{Journals: 2, Ungrouped: 4, InexactAmounts: 2}, result)
+	require.Equal(t, cli.SAFTResult{Journals: 2, Ungrouped: 4, InexactAmounts: 2, Unassigned: "1.00"}, result)
 	golden(t, "saft.xml", text.Bytes())
 
 	// The same question later gives the same bytes.

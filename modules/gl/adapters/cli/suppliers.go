@@ -76,14 +76,16 @@ func (x *saft) readSuppliers(ctx context.Context) error {
 		{before, func(s *supplier, n money.Number) { s.opening = s.opening.Add(n) }},
 		{x.at.AsOf, func(s *supplier, n money.Number) { s.closing = s.closing.Add(n) }},
 	} {
+		var unassigned money.Number
 		err := read(ctx, x.reader, "gl/subledger-control", map[string]string{"by_vendor": "true", "as_of": at.day}, func(p page[row]) error {
 			for _, r := range p.Rows {
-				if r.Vendor == "" {
-					continue // lines without a vendor, which only raw appends post
-				}
 				var n money.Number
 				if err := n.Scan(r.Ledger); err != nil {
 					return err
+				}
+				if r.Vendor == "" { // only raw appends post such lines
+					unassigned = unassigned.Add(n)
+					continue
 				}
 				s := found[r.Vendor]
 				if s == nil {
@@ -100,6 +102,7 @@ func (x *saft) readSuppliers(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		x.result.Unassigned = unassigned.String()
 	}
 	for _, id := range slices.Sorted(maps.Keys(found)) {
 		x.suppliers = append(x.suppliers, *found[id])
