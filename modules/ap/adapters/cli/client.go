@@ -12,5 +12,8 @@ func Command() *cobra.Command {
 	cmd.AddCommand(ImportCommand(func(server, token string) (API, error) {
 		return client.New(client.Config{Server: server, Token: token, Attempts: 1}) // the import itself retries
 	}))
+	cmd.AddCommand(ImportStatusCommand(func(server, token string) (StatusAPI, error) {
+		return client.New(client.Config{Server: server, Token: token, Attempts: 1})
+	}))
 	return cmd
 }

@@ -76,17 +76,9 @@ type importFlags struct {
 }
 
 func (c *importFlags) run(cmd *cobra.Command, paths []string, newAPI func(server, token string) (API, error)) error {
-	options := Options{LegalEntity: flagOrEnv(c.legalEntity, EnvLegalEntity), Parallel: c.parallel}
-	server, token := flagOrEnv(c.server, EnvServer), flagOrEnv(c.token, EnvToken)
-	switch {
-	case server == "":
-		return usageError("no server; set "+EnvServer+" or --server to its URL", nil)
-	case token == "":
-		return usageError("no access token; set "+EnvToken+" or --token", nil)
-	case options.LegalEntity == "":
-		return usageError("no legal entity; name the one that was billed with --legal-entity or "+EnvLegalEntity, nil)
-	case c.parallel < 1 || c.parallel > MaxParallel:
-		return usageError(fmt.Sprintf("--parallel is 1 to %d", MaxParallel), nil)
+	options, server, token, err := c.options()
+	if err != nil {
+		return err
 	}
 	if c.postingDate != "" {
 		date, err := event.ParseDate(c.postingDate)
@@ -122,6 +114,23 @@ func (c *importFlags) run(cmd *cobra.Command, paths []string, newAPI func(server
 		return usageError("the report cannot be written: "+withoutPath(err).Error()+"; "+report.Totals.summary(), err)
 	}
 	return report.Err()
+}
+
+// options checks the flags that imports share.
+func (c *importFlags) options() (o Options, server, token string, err error) {
+	o = Options{LegalEntity: flagOrEnv(c.legalEntity, EnvLegalEntity), Parallel: c.parallel}
+	server, token = flagOrEnv(c.server, EnvServer), flagOrEnv(c.token, EnvToken)
+	switch {
+	case server == "":
+		err = usageError("no server; set "+EnvServer+" or --server to its URL", nil)
+	case token == "":
+		err = usageError("no access token; set "+EnvToken+" or --token", nil)
+	case o.LegalEntity == "":
+		err = usageError("no legal entity; name the one that was billed with --legal-entity or "+EnvLegalEntity, nil)
+	case c.parallel < 1 || c.parallel > MaxParallel:
+		err = usageError(fmt.Sprintf("--parallel is 1 to %d", MaxParallel), nil)
+	}
+	return o, server, token, err
 }
 
 // flagOrEnv returns the flag's value, else that of the environment variable.
