@@ -344,6 +344,7 @@ func recordPaymentTexts(t *testing.T, d *dev, entity string) {
 	for _, run := range []string{failed, executed} {
 		cfo.must(t, entity, "ap.approve_payment_run", object{"run_id": run, "reason": "Ada waits for it"})
 	}
+	treasurer.must(t, entity, "ap.import_payment_status", object{"payment_id": failed + "-P1", "message_id": "BANK-1", "status": "ACSP", "text": "Ada is asked"})
 	treasurer.must(t, entity, "ap.fail_payment", object{"payment_id": failed + "-P1", "reason_code": "AC04", "text": "Account of Ada is closed"})
 	treasurer.must(t, entity, "ap.execute_payment", object{"payment_id": executed + "-P1", "executed_on": "2026-03-20", "bank_reference": "B-1"})
 	treasurer.must(t, entity, "ap.void_payment", object{"payment_id": executed + "-P1", "reason": "Ada sent it back"})
