@@ -87,6 +87,8 @@ func TestDefaults(t *testing.T) {
 	require.NoError(t, err)
 	t.Chdir(t.TempDir())
 	for name, content := range map[string]string{
+		"pain002.xml": `<Document xmlns="urn:iso:std:iso:20022:tech:xsd:pain.002.001.10"><CstmrPmtStsRpt><GrpHdr><MsgId>B1</MsgId></GrpHdr><OrgnlGrpInfAndSts><OrgnlMsgId>R1</OrgnlMsgId></OrgnlGrpInfAndSts>
+			<OrgnlPmtInfAndSts><TxInfAndSts><OrgnlEndToEndId>R1-P1</OrgnlEndToEndId><TxSts>ACSP</TxSts></TxInfAndSts></OrgnlPmtInfAndSts></CstmrPmtStsRpt></Document>`,
 		"inbox/invoice.xml": string(invoice), "machines.yaml": "name: machines-serviced\n",
 		"types/equipment.machine.serviced.v2.json": `{"type":"equipment.machine.serviced","schema_version":2}`,
 	} {
@@ -159,7 +161,7 @@ func exampleOf(t *testing.T, c *cobra.Command) []string {
 
 // inOneLegalEntity are commands that ask no server before a legal entity is named, there or in the environment.
 var inOneLegalEntity = []string{
-	"ap import", "entity", "gl export", "streams delete", "streams metadata", "streams show", "streams tombstone", "trace",
+	"ap import", "ap import-status", "ap payment-file", "entity", "gl export", "streams delete", "streams metadata", "streams show", "streams tombstone", "trace",
 }
 
 // readsModel reports whether a command is made from the declaration of a read model.
