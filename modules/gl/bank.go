@@ -75,10 +75,7 @@ func registerBank(r *module.Registrar) {
 // before is not checked here: statements may arrive in any order, and the reconciliation shows
 // the ones that are missing.
 func planImportBankStatement(ctx context.Context, _ module.Input, s module.State, p domain.BankStatement) (module.Plan, error) {
-	p.Part, p.Parts = cmp.Or(p.Part, 1), cmp.Or(p.Parts, 1)
-	for i := range p.Lines {
-		p.Lines[i].LineNumber = i + 1
-	}
+	p.Number()
 	if err := p.Check(); err != nil {
 		return module.Plan{}, err
 	}
@@ -106,6 +103,22 @@ func planImportBankStatement(ctx context.Context, _ module.Input, s module.State
 		}},
 		Amount: &module.Amount{Value: p.ClosingBalance, Currency: p.Currency},
 	}, nil
+}
+
+// duplicateStatementFault makes the fault for a statement id that is taken. It says whether the
+// statement that has it is the same one.
+func duplicateStatementFault(ctx context.Context, in module.Input, s module.State, h fault.Holder) error {
+	var p domain.BankStatement
+	if err := json.Unmarshal(in.Payload, &p); err != nil {
+		return err
+	}
+	p.Number()
+	held, err := module.Load[*domain.BankStatementState](ctx, s, p.Stream())
+	if err != nil {
+		return err
+	}
+	f := duplicateFault(domain.EventBankStatementImported, duplicates[domain.EventBankStatementImported].what).WithHolder(h)
+	return f.With("same_content", held.Imported && p.SameMovements(&held.Statement))
 }
 
 // checkPartBefore refuses a part whose part before is not there, or ended with another balance.

@@ -62,10 +62,13 @@ var duplicates = map[string]struct{ code, what string }{
 	domain.EventBankStatementImported: {"gl.bank_statement.duplicate", "a statement of this account with this id and part"},
 }
 
-func onDuplicate(_ context.Context, _ module.Input, _ module.State, eventType string, h fault.Holder) error {
+func onDuplicate(ctx context.Context, in module.Input, s module.State, eventType string, h fault.Holder) error {
 	d, ok := duplicates[eventType]
 	if !ok {
 		return nil
+	}
+	if eventType == domain.EventBankStatementImported {
+		return duplicateStatementFault(ctx, in, s, h)
 	}
 	return duplicateFault(eventType, d.what).WithHolder(h)
 }

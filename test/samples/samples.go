@@ -1,5 +1,5 @@
 // Package samples carries the project's own sample documents: fictional
-// companies, sound papers in ubl and unsound ones in ubl/refused.
+// companies, sound papers in ubl and unsound ones in ubl/refused, and bank statements in camt.
 package samples
 
 import "embed"
@@ -8,3 +8,8 @@ import "embed"
 //
 //go:embed ubl
 var UBL embed.FS
+
+// Camt holds bank statements in camt.053 as camt/*.xml.
+//
+//go:embed camt
+var Camt embed.FS

@@ -240,8 +240,8 @@ func (i *installation) fillBooks(vendor string) {
 	i.execute("treasurer", "gl.match_bank_line", object{
 		"account": "2200", "statement_id": "S-1", "line_number": 1, "journal_lines": []object{{"journal_id": posted.Events[0].Stream.ID, "line_number": 2}},
 	})
-	i.call("importer", http.MethodPost, "/api/events", object{"events": []object{{
-		"type": "gl.journal.posted", "scope": object{"legal_entity": "DEMF", "dimensions": object{"department": "FIN"}}, "effective_date": today,
+	i.call("module", http.MethodPost, "/api/events", object{"events": []object{{
+		"type": "gl.journal.posted", "scope": object{"legal_entity": "DEMF"}, "dimensions": object{"department": "FIN"}, "effective_date": today,
 		"stream": object{"type": "gl.journal", "id": "01JQ7B8C9D0E1F2G3H4J5K6M7N"}, "entities": []object{{"entity_type": "payment", "entity_id": "P-1", "role": "payment"}},
 		"data": object{"journal_number": "OLD-1", "description": "Payment of earlier books", "functional_currency": "EUR", "lines": []object{
 			{"line_number": 1, "account": "6000", "debit_credit": "debit", "amount": 1, "currency": "EUR"}, {"line_number": 2, "account": "2200", "debit_credit": "credit", "amount": 1, "currency": "EUR"},

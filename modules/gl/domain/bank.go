@@ -1,8 +1,10 @@
 package domain
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strconv"
 	"time"
 
@@ -70,7 +72,7 @@ type BankStatement struct {
 
 // BankLine is a line of a statement. The side is the bank's: credit is money that came in.
 type BankLine struct {
-	LineNumber  int          `json:"line_number"`
+	LineNumber  int          `json:"line_number,omitempty"` // of an imported line from 1
 	Side        Side         `json:"debit_credit"`
 	Amount      money.Number `json:"amount"`
 	BookingDate event.Date   `json:"booking_date"`
@@ -92,6 +94,23 @@ func signedAmount(n money.Number, side, positive Side) money.Number {
 		return n
 	}
 	return n.Neg()
+}
+
+// Number fills in the number of the part and those of the lines.
+func (s *BankStatement) Number() {
+	s.Part, s.Parts = cmp.Or(s.Part, 1), cmp.Or(s.Parts, 1)
+	for i := range s.Lines {
+		s.Lines[i].LineNumber = i + 1
+	}
+}
+
+// SameMovements reports whether two statements have the same balances, days and amounts.
+func (s *BankStatement) SameMovements(o *BankStatement) bool {
+	same := func(a, b BankLine) bool {
+		return a.Side == b.Side && a.Amount.Equal(b.Amount) && a.BookingDate == b.BookingDate && a.EndToEndID == b.EndToEndID
+	}
+	return s.Currency == o.Currency && s.StatementDate == o.StatementDate && s.OpeningBalance.Equal(o.OpeningBalance) && s.ClosingBalance.Equal(o.ClosingBalance) &&
+		slices.EqualFunc(s.Lines, o.Lines, same)
 }
 
 // FirstDate is the booking date of the first line, or else the statement's date.
