@@ -191,7 +191,9 @@ func TestBankReconciliation_Property(t *testing.T) {
 				sums[side] = sums[side].Add(money.MustNumber(b.amount))
 				open := true
 				for _, m := range matches {
-					open = open && !(index(m) == i && m.from <= at && (m.until == 0 || m.until > at) && bank[m.bank].date <= asOf && book[m.book].date <= asOf)
+					if index(m) == i && m.from <= at && (m.until == 0 || m.until > at) && bank[m.bank].date <= asOf && book[m.book].date <= asOf {
+						open = false
+					}
 				}
 				if open {
 					rows++

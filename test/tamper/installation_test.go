@@ -172,11 +172,11 @@ func (i *installation) setUpBooks() {
 		"tax_groups": object{"S/19": object{"rate": 19}},
 		"posting_profile": object{
 			"ap_control": "2000", "input_tax": "1400", "output_tax": "2200", "rounding": "7900", "prepayment": "1200",
-			"opening": "3900", "default_expense": "6000", "retained_earnings": "3100",
+			"opening": "3900", "bank": "1000", "default_expense": "6000", "retained_earnings": "3100",
 		},
 	})
 	for _, a := range []struct{ code, kind, control string }{
-		{"1200", "asset", "none"}, {"1400", "asset", "none"}, {"2000", "liability", "ap"}, {"2200", "liability", "none"}, {"3100", "equity", "none"},
+		{"1000", "asset", "none"}, {"1200", "asset", "none"}, {"1400", "asset", "none"}, {"2000", "liability", "ap"}, {"2200", "liability", "none"}, {"3100", "equity", "none"},
 		{"3900", "equity", "none"}, {"5100", "expense", "none"}, {"6000", "expense", "none"}, {"7900", "expense", "none"},
 	} {
 		i.execute("gl_accountant", "gl.define_account", object{"code": a.code, "name": "Account " + a.code, "type": a.kind, "control": a.control})
@@ -190,7 +190,7 @@ func (i *installation) setUpBooks() {
 			i.execute("controller", "gl.open_period", object{"module": m, "period": fmt.Sprintf("%d-%02d", year, month)})
 		}
 	}
-	i.execute("admin", "ap.configure", object{"second_person": false})
+	i.execute("admin", "ap.configure", object{"second_person": false, "bank_accounts": object{"MAIN": object{"iban": "NL91ABNA0417164300", "currency": "EUR"}}})
 }
 
 // fillBooks makes rows of all kinds: documents that are posted, waiting and refused, sealed
@@ -240,13 +240,7 @@ func (i *installation) fillBooks(vendor string) {
 	i.execute("treasurer", "gl.match_bank_line", object{
 		"account": "2200", "statement_id": "S-1", "line_number": 1, "journal_lines": []object{{"journal_id": posted.Events[0].Stream.ID, "line_number": 2}},
 	})
-	i.call("module", http.MethodPost, "/api/events", object{"events": []object{{
-		"type": "gl.journal.posted", "scope": object{"legal_entity": "DEMF"}, "dimensions": object{"department": "FIN"}, "effective_date": today,
-		"stream": object{"type": "gl.journal", "id": "01JQ7B8C9D0E1F2G3H4J5K6M7N"}, "entities": []object{{"entity_type": "payment", "entity_id": "P-1", "role": "payment"}},
-		"data": object{"journal_number": "OLD-1", "description": "Payment of earlier books", "functional_currency": "EUR", "lines": []object{
-			{"line_number": 1, "account": "6000", "debit_credit": "debit", "amount": 1, "currency": "EUR"}, {"line_number": 2, "account": "2200", "debit_credit": "credit", "amount": 1, "currency": "EUR"},
-		}},
-	}}}, nil)
+	i.payInvoice(today)
 	waiting := i.execute("gl_accountant", "gl.post_journal", journal(20_000))
 	require.Equal(i.t, intent.PendingApproval, waiting.Status)
 
@@ -259,6 +253,24 @@ func (i *installation) fillBooks(vendor string) {
 		i.rebuild(name)
 	}
 	i.takeSnapshot()
+}
+
+// payInvoice pays an invoice of a vendor with an approved account.
+func (i *installation) payInvoice(today string) {
+	i.t.Helper()
+	vendor := i.execute("vendor_admin", "ap.register_vendor", object{"name": "Paid", "country": "NL", "registration_id": "R-17", "natural_person": false}).Events[0].Stream.ID
+	i.execute("ap_clerk", "ap.request_bank_change", object{
+		"vendor_id": vendor, "currency": "EUR", "iban": "NL02ABNA0123456789", "holder": "Paid", "evidence_ref": "LETTER-2", "reason": "first account",
+	})
+	i.execute("vendor_admin", "ap.approve_bank_change", object{"request_id": vendor + "-B1", "verification": "called back"})
+	invoice := i.execute("ap_clerk", "ap.submit_invoice", object{
+		"invoice_number": "PAID-1", "vendor_id": vendor, "invoice_date": today, "due_date": today, "currency": "EUR", "total_amount": 15,
+		"lines": []object{{"line_number": 1, "amount": 15, "account": "6000"}},
+	}).Events[0].Stream.ID
+	i.execute("approver", "ap.approve_invoice", object{"invoice_id": invoice})
+	run := i.execute("ap_clerk", "ap.propose_payment_run", object{"bank_account": "MAIN", "pay_date": today, "documents": []object{{"invoice_id": invoice}}}).Events[0].Stream.ID
+	i.execute("controller", "ap.approve_payment_run", object{"run_id": run})
+	i.execute("treasurer", "ap.execute_payment", object{"payment_id": run + "-P1", "executed_on": today, "bank_reference": "B-1"})
 }
 
 // registerFirm registers a vendor that has two contacts, and a bank account that waits.

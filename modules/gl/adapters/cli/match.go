@@ -100,8 +100,8 @@ type item struct {
 // lastDay is after every day of the books: lines of later days are proposed too.
 const lastDay = "9999-12-31"
 
-// Match reads the proposals of an account at one sequence, and matches each. A line that was
-// matched meanwhile is refused.
+// Match reads the proposals of an account at one sequence, and matches each. A line that
+// another caller has matched in that time is refused.
 func Match(ctx context.Context, api BankAPI, legalEntity, account string) (*MatchReport, error) {
 	report := &MatchReport{Account: account, Matches: []MatchResult{}, Totals: map[string]int{}}
 	query := url.Values{"legal_entity": {legalEntity}, "account": {account}, "as_of": {lastDay}, "limit": {strconv.Itoa(pageLines)}}
