@@ -193,17 +193,30 @@ book AS (
     WHERE l.partition_id = $3 AND l.version = $9 AND l.account = $5 AND l.currency = $6 AND l.sequence <= $7
         AND l.effective_date <= $8 AND l.amount <> 0
 ),
-pairs AS (
-    SELECT s.sequence, s.line_number, b.journal_id, b.line_number AS journal_line,
-        count(*) OVER (PARTITION BY s.sequence, s.line_number) AS of_line, count(*) OVER (PARTITION BY b.sequence, b.line_number) AS of_journal
+bank_keys AS (
+    SELECT DISTINCT s.sequence, s.line_number, s.amount, unnest(ARRAY[s.end_to_end_id, s.reference]) AS name
     FROM bank AS s
-    JOIN book AS b ON b.amount = s.amount
-    WHERE NOT s.matched AND NOT b.matched AND (
-        s.end_to_end_id <> '' AND s.end_to_end_id IN (
-            SELECT p.payment_id FROM gl.journal_payments AS p WHERE p.partition_id = $3 AND p.version = $4 AND p.sequence = b.sequence
-        )
-        OR b.journal_number IN (s.end_to_end_id, s.reference)
-    )
+    WHERE NOT s.matched
+),
+book_keys AS (
+    SELECT b.sequence, b.line_number, b.amount, b.journal_id, b.journal_number AS name
+    FROM book AS b
+    WHERE NOT b.matched
+    UNION
+    SELECT b.sequence, b.line_number, b.amount, b.journal_id, p.payment_id
+    FROM book AS b
+    JOIN gl.journal_payments AS p ON p.partition_id = $3 AND p.version = $4 AND p.sequence = b.sequence
+    WHERE NOT b.matched
+),
+pairs AS (
+    SELECT x.sequence, x.line_number, x.journal_id, x.journal_line,
+        count(*) OVER (PARTITION BY x.sequence, x.line_number) AS of_line, count(*) OVER (PARTITION BY x.journal_id, x.journal_line) AS of_journal
+    FROM (
+        SELECT DISTINCT s.sequence, s.line_number, b.journal_id, b.line_number AS journal_line
+        FROM bank_keys AS s
+        JOIN book_keys AS b ON b.name = s.name AND b.amount = s.amount
+        WHERE s.name <> ''
+    ) AS x
 ),
 items AS (
     SELECT 1 AS side, 'statement_line' AS item, s.booking_date AS day, s.sequence, s.line_number, s.value_date, s.statement_id, s.part, s.amount, s.reference, s.end_to_end_id,
