@@ -11,24 +11,33 @@ import (
 // signatures are the first bytes of kinds of files that are not XML.
 var signatures = []struct{ bytes, kind string }{
 	{"%PDF-", kindPDF},
-	{"PK\x03\x04", "ZIP or Office document"},
+	{"PK\x03\x04", kindZIP},
 	{"PK\x05\x06", "ZIP"},
 	{"\x1f\x8b", "gzip"},
 	{"7z\xbc\xaf\x27\x1c", "7-Zip"},
 	{"Rar!", "RAR"},
-	{"\xd0\xcf\x11\xe0", "Office document before 2007"},
+	{"\xd0\xcf\x11\xe0", "Office document before 2007 (xls, doc)"},
 	{"\x89PNG", "PNG image"},
 	{"\xff\xd8\xff", "JPEG image"},
 	{"II*\x00", "TIFF image"},
 	{"MM\x00*", "TIFF image"},
-	{"UNA", "EDIFACT"},
+	{"GIF8", "GIF image"},
+	{"RIFF", "WebP image"},
+	{"UNA:+", "EDIFACT"},
 	{"UNB+", "EDIFACT"},
 	{"ISA*", "ANSI X12"},
+	{"{\\rtf", "RTF"},
+	{"MIME-Version:", "e-mail message"},
+	{"Received:", "e-mail message"},
 	{"{", "JSON"},
 	{"[", "JSON"},
 }
 
-const kindPDF = "PDF"
+const (
+	kindPDF = "PDF"
+	kindZIP = "ZIP"
+	kindCSV = "CSV"
+)
 
 // sniffed is the number of bytes that sniff looks at.
 const sniffed = 512
@@ -36,12 +45,46 @@ const sniffed = 512
 // sniff names the kind of a file that is not XML by its first bytes, "" if it is not known.
 // Blanks before a text format are ignored.
 func sniff(head []byte) string {
+	text := bytes.TrimLeft(head, " \t\r\n")
 	for _, s := range signatures {
-		if bytes.HasPrefix(head, []byte(s.bytes)) || bytes.HasPrefix(bytes.TrimLeft(head, " \t\r\n"), []byte(s.bytes)) {
+		switch {
+		case !bytes.HasPrefix(head, []byte(s.bytes)) && !bytes.HasPrefix(text, []byte(s.bytes)):
+			continue
+		case s.kind != kindZIP:
 			return s.kind
 		}
+		// Office documents are ZIP files whose entries have names of their own.
+		for _, entry := range []struct{ name, kind string }{
+			{"application/vnd.oasis.opendocument", "OpenDocument"}, {"xl/", "Excel document (xlsx)"},
+			{"[Content_Types].xml", "Office document (xlsx, docx)"}, {"_rels/.rels", "Office document (xlsx, docx)"},
+		} {
+			if bytes.Contains(head, []byte(entry.name)) {
+				return entry.kind
+			}
+		}
+		return kindZIP
+	}
+	if looksLikeCSV(text) {
+		return kindCSV
 	}
 	return ""
+}
+
+// looksLikeCSV reports whether the first lines of a text have the same separator equally often,
+// twice or more.
+func looksLikeCSV(text []byte) bool {
+	if len(text) == 0 || text[0] == '<' || bytes.IndexByte(text, 0) >= 0 {
+		return false
+	}
+	first, rest, found := bytes.Cut(text, []byte("\n"))
+	second, _, complete := bytes.Cut(rest, []byte("\n"))
+	for _, separator := range []string{";", "\t", "|", ","} {
+		n := bytes.Count(first, []byte(separator))
+		if n >= 2 && found && (!complete || bytes.Count(second, []byte(separator)) >= n) {
+			return true
+		}
+	}
+	return false
 }
 
 // xmlKinds are the kinds of XML files by a part of their root's namespace, or by the name of
@@ -97,6 +140,10 @@ func isPlainName(s string) bool {
 
 // unsupported refuses a file of a known kind that cannot be imported.
 func unsupported(kind string) *fault.Error {
+	if kind == kindCSV {
+		return fault.New(fault.Invalid, CodeKindUnsupported,
+			"The file is of the kind CSV, and nothing says what its columns mean. Write a mapping and name it with --mapping.").With("kind", kind)
+	}
 	return fault.New(fault.Invalid, CodeKindUnsupported,
 		"The file is of the kind %s, which is not imported. Send a UBL 2 Invoice or CreditNote, a CII CrossIndustryInvoice, or a PDF with one of them (Factur-X, ZUGFeRD 2).", kind).
 		With("kind", kind)
