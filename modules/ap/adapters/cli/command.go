@@ -10,6 +10,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/modules/ap/adapters/csvinvoice"
 )
 
 // Environment variables that replace flags.
@@ -25,12 +27,15 @@ func ImportCommand(newAPI func(server, token string) (API, error)) *cobra.Comman
 	var c importFlags
 	cmd := &cobra.Command{
 		Use:   "import [flags] PATH...",
-		Short: "Submit electronic invoices of suppliers (UBL, CII, Factur-X)",
+		Short: "Submit invoices of suppliers (UBL, CII, Factur-X, CSV)",
 		Long: `Read invoices and credit notes in UBL 2.1 or CII, also embedded in a PDF file
 (Factur-X, ZUGFeRD 2), check them by the rules of EN 16931, and submit each to
 accounts payable. The import registers vendors that the server does not know. A
 PATH is a file, or a folder whose *.xml and *.pdf files are read in name order,
 including those of its subfolders.
+
+With --mapping the files are CSV files (*.csv in folders). The mapping says what
+each column means; rows with the same kind, seller and number are one document.
 
 Each file is handled independently and ends as
   accepted    it was submitted; holds that block its approval or payment are named
@@ -44,6 +49,7 @@ Exit code: 0 nothing refused, 1 something refused, 2 could not run or not finish
 		Example: `  export BACKBONE_SERVER=http://127.0.0.1:8080 BACKBONE_TOKEN=bbk_...
   backbone ap import --legal-entity DEMF inbox/
   backbone ap import --legal-entity DEMF --json inbox/ > report.json
+  backbone ap import --legal-entity DEMF --mapping freight.yaml freight-march.csv
   backbone ap import --legal-entity DEMF --posting-date 2026-04-01 late/invoice-4711.xml`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -64,15 +70,16 @@ Exit code: 0 nothing refused, 1 something refused, 2 could not run or not finish
 	flags.StringVar(&c.token, "token", "", "access token (environment "+EnvToken+", which other users of this machine cannot see)")
 	flags.StringVar(&c.legalEntity, "legal-entity", "", "code of the legal entity that was billed (required; environment "+EnvLegalEntity+")")
 	flags.StringVar(&c.postingDate, "posting-date", "", "date that decides the period, as 2026-03-31 (default each document's date)")
+	flags.StringVar(&c.mapping, "mapping", "", "YAML file that says what the columns of CSV files mean; the files are read as CSV")
 	flags.IntVar(&c.parallel, "parallel", DefaultParallel, fmt.Sprintf("files processed concurrently, 1 to %d", MaxParallel))
 	flags.BoolVar(&c.json, "json", false, "write the report as JSON")
 	return cmd
 }
 
 type importFlags struct {
-	server, token, legalEntity, postingDate string
-	parallel                                int
-	json                                    bool
+	server, token, legalEntity, postingDate, mapping string
+	parallel                                         int
+	json                                             bool
 }
 
 func (c *importFlags) run(cmd *cobra.Command, paths []string, newAPI func(server, token string) (API, error)) error {
@@ -87,7 +94,15 @@ func (c *importFlags) run(cmd *cobra.Command, paths []string, newAPI func(server
 		}
 		options.PostingDate = &date
 	}
-	files, err := FindFiles(paths)
+	extensions := invoiceFiles
+	if c.mapping != "" {
+		mapping, err := readMapping(c.mapping)
+		if err != nil {
+			return err
+		}
+		options.Mapping, extensions = mapping, csvFiles
+	}
+	files, err := FindFiles(paths, extensions...)
 	if err != nil {
 		return usageError(err.Error(), err)
 	}
@@ -100,7 +115,11 @@ func (c *importFlags) run(cmd *cobra.Command, paths []string, newAPI func(server
 	defer release()
 	finished := func() {}
 	if isTerminal(cmd.ErrOrStderr()) {
-		p := newProgress(cmd.ErrOrStderr(), len(files))
+		total := len(files)
+		if options.Mapping != nil {
+			total = 0 // a CSV file has any number of documents
+		}
+		p := newProgress(cmd.ErrOrStderr(), total)
 		options.Progress, finished = p.step, p.close
 	}
 	report := Import(ctx, api, files, options)
@@ -131,6 +150,23 @@ func (c *importFlags) options() (o Options, server, token string, err error) {
 		err = usageError(fmt.Sprintf("--parallel is 1 to %d", MaxParallel), nil)
 	}
 	return o, server, token, err
+}
+
+// readMapping reads the mapping of CSV files. A wrong one ends the command before anything is sent.
+func readMapping(path string) (*csvinvoice.Mapping, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, usageError("the mapping "+printable(path)+" cannot be read: "+withoutPath(err).Error(), err)
+	}
+	defer f.Close()
+	mapping, err := csvinvoice.ParseMapping(f)
+	if refusal, ok := fault.As(err); ok {
+		return nil, usageError(strings.TrimSpace(printable(path)+" "+refusal.Field)+": "+printable(refusal.Detail)+" ("+refusal.Code+")", err)
+	}
+	if err != nil {
+		return nil, usageError("the mapping "+printable(path)+" cannot be read: "+withoutPath(err).Error(), err)
+	}
+	return mapping, nil
 }
 
 // flagOrEnv returns the flag's value, else that of the environment variable.

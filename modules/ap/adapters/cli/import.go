@@ -11,6 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/modules/ap/adapters/csvinvoice"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/einvoice"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -30,6 +31,8 @@ type Options struct {
 	LegalEntity string
 	PostingDate *event.Date // nil: each document's own date
 	Parallel    int         // files processed concurrently; 0 means DefaultParallel
+	// Mapping makes the files CSV files that are read by it; nil: XML and PDF files.
+	Mapping *csvinvoice.Mapping
 	// Progress is called with the result of each processed file, as files end, never
 	// concurrently. May be nil.
 	Progress func(FileResult)
@@ -59,13 +62,14 @@ func Import(ctx context.Context, api API, files []string, o Options) *Report {
 	defer cancel()
 	defer context.AfterFunc(ctx, func() { time.AfterFunc(grace, cancel) })()
 
+	inputs := listInputs(files, o.Mapping)
 	r := &run{
 		api: api, Options: o, ctx: ctx, stop: stop, requests: requests,
-		files: files, results: make([]FileResult, len(files)), turn: closedChannel(), lanes: map[string]chan struct{}{},
+		inputs: inputs, results: make([]FileResult, len(inputs)), turn: closedChannel(), lanes: map[string]chan struct{}{},
 		vendors: map[string]*vendor{}, booked: map[string]bookedDocument{},
 	}
 	var workers sync.WaitGroup
-	for range min(o.Parallel, len(files)) {
+	for range min(o.Parallel, len(inputs)) {
 		workers.Go(r.work)
 	}
 	workers.Wait()
@@ -80,8 +84,8 @@ type run struct {
 	stop     context.CancelCauseFunc
 	requests context.Context // of the requests; outlives ctx by the grace
 
-	files   []string
-	results []FileResult // one per file
+	inputs  []input
+	results []FileResult // one per input
 
 	next  sync.Mutex // guards index and turn
 	index int
@@ -123,19 +127,19 @@ func (r *run) work() {
 		r.next.Lock()
 		i, previousJoined := r.index, r.turn
 		joined := make(chan struct{})
-		if i < len(r.files) {
+		if i < len(r.inputs) {
 			r.index, r.turn = i+1, joined
 		}
 		r.next.Unlock()
-		if i >= len(r.files) {
+		if i >= len(r.inputs) {
 			return
 		}
 		if r.ctx.Err() != nil {
-			r.results[i] = notSent(FileResult{File: r.files[i]})
+			r.results[i] = notSent(r.inputs[i].result())
 			close(joined)
 			continue
 		}
-		p := read(r.files[i])
+		p := r.inputs[i].read()
 		<-previousJoined
 		previousDone, done := closedChannel(), make(chan struct{})
 		if lane := p.lane(); lane != "" {
@@ -183,6 +187,12 @@ func read(path string) *inputFile {
 		p.err = &fileError{p.err} // reading failed, so the document must not count as refused
 		return p
 	}
+	p.describe()
+	return p
+}
+
+// describe takes over into the result what identifies the document.
+func (p *inputFile) describe() {
 	d := &p.document
 	p.result.SHA256, p.result.Kind, p.result.Number = d.SHA256, d.Kind, d.Number
 	p.result.Warnings = d.Warnings
@@ -190,7 +200,6 @@ func read(path string) *inputFile {
 		p.result.Currency, p.result.minorUnit = d.Currency, c.MinorUnit
 		p.result.gross, p.result.Total = d.Totals.Gross, d.Totals.Gross.Fixed(c.MinorUnit)
 	}
-	return p
 }
 
 // fileError is the error of a file that cannot be opened or read.

@@ -12,7 +12,7 @@ import (
 // goroutine at a time.
 type progress struct {
 	out     io.Writer
-	files   int
+	files   int // 0: unknown
 	done    int
 	counted Totals
 }
@@ -39,7 +39,11 @@ func (p *progress) step(f FileResult) {
 
 func (p *progress) draw() {
 	const clearLine = "\r\x1b[K"
-	fmt.Fprintf(p.out, "%s%d/%d  %s", clearLine, p.done, p.files, p.counted.summary())
+	total := ""
+	if p.files > 0 {
+		total = fmt.Sprintf("/%d", p.files)
+	}
+	fmt.Fprintf(p.out, "%s%d%s  %s", clearLine, p.done, total, p.counted.summary())
 }
 
 // close ends the line.

@@ -40,6 +40,7 @@ const (
 // FileResult is the outcome of one file. In a report its lists are never nil.
 type FileResult struct {
 	File       string            `json:"file"`
+	Row        int               `json:"row,omitempty"` // of a CSV file: the line of the document's first row
 	Status     Status            `json:"status"`
 	Code       string            `json:"code"`        // of the refusal or failure; "" of an accepted file
 	DocumentID string            `json:"document_id"` // of the document in the books; of a duplicate the first one's

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"slices"
+	"strconv"
 	"strings"
 	"text/tabwriter"
 	"unicode"
@@ -27,7 +28,7 @@ func (r *Report) WriteTable(w io.Writer) error {
 	for i := range r.Files {
 		f := &r.Files[i]
 		reasons := f.reasons()
-		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable(f.File), f.Status, noun(f.Kind),
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%s\t%s\t%s\n", printable(f.place()), f.Status, noun(f.Kind),
 			dash(f.DocumentID), dash(f.Number), dash(strings.TrimSpace(f.Total+" "+f.Currency)), printable(reasons[0]))
 		for _, reason := range reasons[1:] {
 			fmt.Fprintf(table, "\t\t\t\t\t\t%s\n", printable(reason))
@@ -45,6 +46,14 @@ func (r *Report) WriteTable(w io.Writer) error {
 		}
 	}
 	return nil
+}
+
+// place is the file, and of a CSV file the line of the document's first row.
+func (f *FileResult) place() string {
+	if f.Row == 0 {
+		return f.File
+	}
+	return f.File + ":" + strconv.Itoa(f.Row)
 }
 
 // reasons explains the file's status in at least one line, "-" if there is no more to say.

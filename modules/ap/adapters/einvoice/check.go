@@ -140,7 +140,7 @@ func (c *checker) checkSupplier(root *Element, s Supplier) {
 			c.reportCleaned(e, "")
 		}
 	})
-	if !s.hasPlausibleVATID() {
+	if !s.HasPlausibleVATID() {
 		c.add(party, CodeVATIDInvalid, "BT-31", "The seller's VAT identifier has not the form of its country, or its check digits do not fit.").Severity = SeverityWarning
 	}
 }

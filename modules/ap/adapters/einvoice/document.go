@@ -96,9 +96,9 @@ func (p Person) MarshalJSON() ([]byte, error) { return []byte("null"), nil }
 // identifier nor a registration identifier. Its name and address are then only in Person.
 func (s Supplier) NaturalPerson() bool { return s.VATID == "" && s.RegistrationID == "" }
 
-// hasPlausibleVATID reports whether the VAT identifier has the form of its country, is of a
+// HasPlausibleVATID reports whether the VAT identifier has the form of its country, is of a
 // country whose form is not known, or is absent.
-func (s Supplier) hasPlausibleVATID() bool {
+func (s Supplier) HasPlausibleVATID() bool {
 	verdict := vatid.Check(s.VATID)
 	return s.VATID == "" || verdict == vatid.Valid || verdict == vatid.Unknown
 }

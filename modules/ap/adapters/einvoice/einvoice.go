@@ -62,4 +62,5 @@ const (
 const (
 	SyntaxUBL = "UBL 2.1"
 	SyntaxCII = "CII D16B"
+	SyntaxCSV = "CSV"
 )

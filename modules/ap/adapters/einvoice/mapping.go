@@ -56,9 +56,7 @@ func mapDocument(root *Element, c *checker) Document {
 	readTax(root, c, &d)
 	readLines(root, c, &d)
 	readAttachments(root, c, &d)
-	if d.Totals.Gross.Sign() < 0 {
-		d.swapKind()
-	}
+	d.SwapNegative()
 	return d
 }
 

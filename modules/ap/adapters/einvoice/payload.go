@@ -144,7 +144,7 @@ type vendorPayload struct {
 func (d Document) VendorPayload(netDays int) (json.RawMessage, error) {
 	s := d.Supplier
 	p := vendorPayload{
-		Name: s.Name(), Country: s.Country, VATID: s.VATID, Unverified: !s.hasPlausibleVATID(), RegistrationID: s.RegistrationID,
+		Name: s.Name(), Country: s.Country, VATID: s.VATID, Unverified: !s.HasPlausibleVATID(), RegistrationID: s.RegistrationID,
 		NaturalPerson: s.NaturalPerson(), Currency: d.Currency, Terms: contract.Terms{NetDays: netDays},
 	}
 	if len(s.PartyIDs) > 0 {
