@@ -9,7 +9,7 @@ import (
 // settings of payables in the demonstration. Every legal entity is the buyer whom the sample
 // documents name, so that each can import them.
 const settings = `{"default_terms":{"net_days":30},"second_person":false,
-"buyer":{"vat_ids":["DE999000197"],"registration_ids":["HRB 99199"],"names":["Demo Manufacturing GmbH"]}}`
+"buyer":{"vat_ids":["DE999000197"],"registration_ids":["HRB 99199"],"names":["Demo Manufacturing GmbH","Demo Manufacturing Inc."]}}`
 
 // books makes the demonstration's intents for payables: settings, and open periods. The general
 // ledger opens its periods first.
