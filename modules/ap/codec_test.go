@@ -59,3 +59,44 @@ func TestVendorCodec(t *testing.T) {
 		require.Equal(rt, straight, stored)
 	})
 }
+
+// TestPurchaseOrderCodec stores and loads an order's state between the events of random histories.
+func TestPurchaseOrderCodec(t *testing.T) {
+	t.Parallel()
+	catalog, err := module.Build(jsonschema.New(), gl.New(), ap.New())
+	require.NoError(t, err)
+	fold, ok := catalog.Fold(contract.StreamOrder)
+	require.True(t, ok)
+	rapid.Check(t, func(rt *rapid.T) {
+		straight, stored := fold.New(), fold.New()
+		for n := range rapid.IntRange(0, 20).Draw(rt, "events") {
+			e := event.Recorded{Skeleton: event.Skeleton{Sequence: event.Sequence(n + 1), ID: ulid.Make()}}
+			var data string
+			switch rapid.IntRange(0, 3).Draw(rt, "type") {
+			case 0:
+				e.Type = contract.EventOrderRecorded
+				data = fmt.Sprintf(`{"po_reference":"P","revision":%d,"vendor_id":"V1","currency":"EUR","status":"open","lines":[{"po_line_reference":"P-1","quantity":2.50,"unit_price":1,"price_base_quantity":12,"dimensions":{"department":"FIN"}}]}`, n)
+			case 1:
+				e.Type = contract.EventReceiptRecorded
+				data = fmt.Sprintf(`{"receipt_number":"R%d","po_reference":"P","lines":[{"po_line_reference":"1","quantity":%d.50}]}`, n, rapid.IntRange(1, 9).Draw(rt, "quantity"))
+			default:
+				e.Type = contract.EventOrderBilled
+				data = fmt.Sprintf(`{"invoice_id":"I%d","po_reference":"P","vendor_id":"V%d","lines":[{"po_line_reference":"1","quantity":%d,"change":1}]}`,
+					rapid.IntRange(1, 3).Draw(rt, "document"), rapid.IntRange(1, 2).Draw(rt, "vendor"), rapid.IntRange(0, 3).Draw(rt, "billed"))
+			}
+			require.NoError(rt, fold.Apply(straight, e, []byte(data)))
+			require.NoError(rt, fold.Apply(stored, e, []byte(data)))
+			if rapid.Bool().Draw(rt, "store") {
+				text, err := fold.Codec.Encode(stored)
+				require.NoError(rt, err)
+				stored, err = fold.Codec.Decode(text)
+				require.NoError(rt, err)
+			}
+		}
+		straightText, err := fold.Codec.Encode(straight)
+		require.NoError(rt, err)
+		storedText, err := fold.Codec.Encode(stored)
+		require.NoError(rt, err)
+		require.JSONEq(rt, string(straightText), string(storedText))
+	})
+}

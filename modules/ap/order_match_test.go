@@ -311,7 +311,9 @@ func TestMatch_Waived(t *testing.T) {
 	id := b.invoice(p)
 	ref := object{"invoice_id": id}
 	b.refuse("ap.invoice.on_hold", "approver", "ap.approve_invoice", ref)
-	b.execute("approver", "ap.release_hold", object{"hold_id": id + "-H1", "reason": "the rest is on its way"})
+	release := object{"hold_id": id + "-H1", "reason": "the rest is on its way"}
+	require.Equal(t, "S6", b.refuse("sod.same_person", "approver:ap_clerk", "ap.release_hold", release).Attributes["rule"])
+	b.execute("approver", "ap.release_hold", release)
 	require.Equal(t, []string{"ap.invoice.validated"}, types(b.events(b.execute("ap_clerk", "ap.validate_invoice", ref))))
 	b.receive("R2", "1")
 	b.receive("R3", "-1")
