@@ -92,7 +92,7 @@ func (o *PurchaseOrder) Receive(r contract.GoodsReceipt) {
 }
 
 // Bill takes over what a document bills. It keeps its place among the documents of a line unless
-// it bills more than before: then those that billed meanwhile come first.
+// it bills more than before: then it is behind all others.
 func (o *PurchaseOrder) Bill(b contract.OrderBilling) {
 	for _, l := range b.Lines {
 		key := contract.OrderLineKey(b.POReference, l.POLineReference)
