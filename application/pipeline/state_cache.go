@@ -269,8 +269,8 @@ func (v *planView) Open(ctx context.Context, document json.RawMessage) (json.Raw
 
 // Waiting implements module.State. It reads the head before the rows, so the rows have every
 // intent that waited then; the condition refuses the append if one began to wait since, or waits
-// on with another plan and so perhaps another date. An intent that is decided meanwhile needs no
-// condition: with fewer of them the planner refuses less.
+// on with another plan and so perhaps another date. An intent that is decided while the
+// planner runs needs no condition: with fewer of them the planner refuses less.
 func (v *planView) Waiting(ctx context.Context, types []string, from, to event.Date) (module.WaitingIntents, error) {
 	var found module.WaitingIntents
 	head, err := v.states.reader.Head(ctx, v.entity.Partition)

@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"maps"
 	"slices"
 	"sort"
@@ -179,7 +180,7 @@ func (r *Reports) addParts(ctx context.Context, model module.ReadModel, read por
 			return err
 		}
 		if part.HasMore {
-			return fault.New(fault.Internal, "report.part_too_large", "read model %s has more than %d rows, which is too many for a part of another one", path, module.MaxPartRows)
+			return fmt.Errorf("read model %s has more than %d rows, which is too many for a part of another one", path, module.MaxPartRows)
 		}
 		report.Rows = append(report.Rows, part.Rows...)
 	}

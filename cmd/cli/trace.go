@@ -51,7 +51,7 @@ func traceCommand() *cobra.Command {
 	f.BoolVar(&t.effects, "effects", false, "what the event led to, instead of what led to it")
 	f.BoolVar(&t.process, "process", false, "everything that happened under the event's correlation id")
 	f.BoolVar(&t.figures, "figures", false, "the figures of reports that the event and its effects are behind")
-	figureFlags(f, &t.figure)
+	figureFlags(cmd, &t.figure)
 	f.BoolVar(&t.raw, "raw", false, "events as they are stored, not in the newest version of their type")
 	f.BoolVar(&asJSON, "json", false, "print the events and intents as JSON")
 	cmd.MarkFlagsMutuallyExclusive("effects", "process", "figures")
@@ -124,10 +124,9 @@ func (t *trace) showCauses(ctx context.Context, id string) error {
 // maxStepsBetween bounds the events of a document that are shown between two of the chain.
 const maxStepsBetween = 20
 
-// documentSteps are, by an event of the chain, the events of its stream that came between it and
-// the chain's event before it on that stream. They caused nothing of the chain, but tell what became of the
-// document meanwhile: who held it and who released the hold, who validated it, who approved
-// first.
+// documentSteps are, by an event of the chain, the events of its stream between it and the
+// chain's event before it on that stream. They caused nothing of the chain, but tell what became
+// of the document: who held it and who released the hold, who validated it, who approved first.
 type documentSteps map[string][]client.Event
 
 func (d documentSteps) all() []client.Event {

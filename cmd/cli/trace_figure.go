@@ -5,7 +5,7 @@ import (
 	"encoding/json"
 	"strings"
 
-	"github.com/spf13/pflag"
+	"github.com/spf13/cobra"
 
 	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -14,13 +14,14 @@ import (
 // isFigure reports whether an argument names a figure: <module>:<name>:<value>.
 func isFigure(id string) bool { return strings.Count(id, ":") >= 2 }
 
-func figureFlags(f *pflag.FlagSet, p *client.TraceFigureParams) {
+func figureFlags(cmd *cobra.Command, p *client.TraceFigureParams) {
+	f := cmd.Flags()
 	f.StringVar(&p.AsOf, "as-of", "", "of a figure: as of this effective date")
 	f.StringVar(&p.KnownAt, "known-at", "", "of a figure: as known then, an RFC 3339 time or seq:<n>")
 	f.StringVar(&p.From, "from", "", "of a figure: first effective date")
 	f.StringVar(&p.Currency, "currency", "", "of a figure: only lines in this currency")
 	f.StringVar(&p.Dimensions, "dimensions", "", "of a figure: only lines with these values, as department=ENG")
-	f.IntVar(&p.Limit, "limit", 0, "of a figure: rows of a page, at most 50 (default 20)")
+	f.IntVar(&p.Limit, "rows", 0, "of a figure: rows of a page, at most 50 (default 20)")
 	f.StringVar(&p.Cursor, "cursor", "", "of a figure: next_cursor of the page before")
 }
 

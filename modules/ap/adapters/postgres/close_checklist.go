@@ -15,7 +15,6 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/adapters/postgres/internal/apdb"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 	"github.com/erpbackbone/backbone/modules/ap/domain"
-	gl "github.com/erpbackbone/backbone/modules/gl/contract"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -42,10 +41,10 @@ func (c *CloseChecklist) Query(ctx context.Context, q ports.ReadModelQuery) (por
 	}
 	partition, version, known := int32(q.Partition), int32(q.Version), int64(q.Known)
 	span, err := queries.PeriodSpan(ctx, pool, &apdb.PeriodSpanParams{
-		PartitionID: partition, LedgerVersion: int32(q.Versions[c.control.ledgerProjection]), Known: known, Period: q.Params[gl.ParamPeriod],
+		PartitionID: partition, LedgerVersion: int32(q.Versions[c.control.ledgerProjection]), Known: known, Period: q.Params[contract.ParamPeriod],
 	})
 	if errors.Is(err, pgx.ErrNoRows) {
-		return ports.Report{}, fault.New(fault.Invalid, "report.parameter_invalid", "no fiscal year has period %q; look it up in gl/periods", q.Params[gl.ParamPeriod]).WithField(gl.ParamPeriod)
+		return ports.Report{}, fault.New(fault.Invalid, "report.parameter_invalid", "no fiscal year has period %q; look it up in gl/periods", q.Params[contract.ParamPeriod]).WithField(contract.ParamPeriod)
 	}
 	if err != nil {
 		return ports.Report{}, fmt.Errorf("period: %w", err)
@@ -74,10 +73,10 @@ func (c *CloseChecklist) Query(ctx context.Context, q ports.ReadModelQuery) (por
 		return ports.Report{}, err
 	}
 	rows := []any{
-		gl.NewChecklistRow(contract.ModuleName, "drafts", gl.BlocksNothing, "ap.submit_invoice or ap.discard_draft", drafts),
-		gl.NewChecklistRow(contract.ModuleName, "undecided_documents", gl.BlocksNothing, "ap/documents shows each one's next step", undecided),
-		gl.NewChecklistRow(contract.ModuleName, "open_holds", gl.BlocksNothing, "ap.release_hold, or correct the document", held),
-		gl.NewChecklistRow(contract.ModuleName, "subledger_difference", gl.BlocksHardClose, "gl/subledger-control by vendor shows the difference", mismatches),
+		contract.NewChecklistRow("drafts", "ap.submit_invoice or ap.discard_draft", drafts),
+		contract.NewChecklistRow("undecided_documents", "ap/documents shows each one's next step", undecided),
+		contract.NewChecklistRow("open_holds", "ap.release_hold, or correct the document", held),
+		contract.NewBlockingRow("subledger_difference", "gl/subledger-control by vendor shows the difference", mismatches),
 	}
 	page, next, err := plugin.CutPage(q, rows)
 	return ports.Report{Header: header(q, book), Rows: page, HasMore: next != "", NextCursor: next}, err
