@@ -252,10 +252,10 @@ func (x *execution) load(ctx context.Context, s module.State) error {
 		if err := d.CheckOpen(a.Amount); err != nil {
 			return err
 		}
-		if x.payload.ExecutedOn < d.Posting.Date {
+		if x.payload.ExecutedOn < d.OpenedOn {
 			return fault.New(fault.Invalid, "payment.executed_on_invalid",
-				"the payment was executed on %s, before one of its documents was posted on %s; correct executed_on", x.payload.ExecutedOn, d.Posting.Date).
-				WithField("/executed_on").With("earliest", d.Posting.Date.String())
+				"the payment was executed on %s, and one of its documents was posted, or a settlement of it undone, on %s; correct executed_on", x.payload.ExecutedOn, d.OpenedOn).
+				WithField("/executed_on").With("earliest", d.OpenedOn.String())
 		}
 		relieved, err := d.Relieve(a.Amount, x.book)
 		if err != nil {

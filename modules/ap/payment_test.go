@@ -326,6 +326,32 @@ func TestExecutePayment_Blocked(t *testing.T) {
 	require.Equal(t, []any{"70", "100"}, []any{f.Attributes["open"], f.Attributes["requested"]})
 }
 
+// TestSettlements_NotBeforeUndoing dates nothing that takes from a document before the day on which
+// an earlier settlement was undone: on the days between, more would be settled than there was.
+func TestSettlements_NotBeforeUndoing(t *testing.T) {
+	t.Parallel()
+	b := newPayingBooks(t)
+	invoice, memo := b.posted("invoice", documentPayload("V1", "1", "100", nil)), b.posted("credit_memo", documentPayload("V1", "C1", "100", nil))
+	apply := object{"credit_memo_id": memo, "invoice_id": invoice, "amount": n("100"), "posting_date": "2025-03-16"}
+	applied := b.events(b.execute("ap_clerk", "ap.apply_credit", apply))[1]
+	b.execute("ap_clerk", "ap.unapply_credit", object{"invoice_id": invoice, "application_id": applied.data["application_id"], "reason": "wrong", "posting_date": "2025-03-22"})
+
+	f := b.refuse("ap.application.posting_date_invalid", "ap_clerk", "ap.apply_credit", apply)
+	require.Equal(t, "2025-03-22", f.Attributes["earliest"])
+	for kind, id := range map[string]string{"invoice": invoice, "credit_memo": memo} {
+		f = b.refuse("ap."+kind+".posting_date_invalid", "controller", "ap.void_"+kind, object{kind + "_id": id, "reason": "x", "posting_date": "2025-03-21"})
+		require.Equal(t, "2025-03-22", f.Attributes["earliest"])
+	}
+	payment := b.approvedRun("MAIN", nil, object{"invoice_id": invoice})[0]
+	f = b.refuse("payment.executed_on_invalid", "treasurer", "ap.execute_payment", execution(payment, object{"executed_on": "2025-03-21"}))
+	require.Equal(t, "2025-03-22", f.Attributes["earliest"])
+	b.execute("treasurer", "ap.execute_payment", execution(payment, object{"executed_on": "2025-03-22"}))
+	b.execute("treasurer", "ap.void_payment", object{"payment_id": payment, "reason": "returned", "posting_date": "2025-03-25"})
+	b.refuse("ap.application.posting_date_invalid", "ap_clerk", "ap.apply_credit", object{"credit_memo_id": memo, "invoice_id": invoice, "amount": n("1"), "posting_date": "2025-03-24"})
+	voided := b.events(b.execute("controller", "ap.void_invoice", object{"invoice_id": invoice, "reason": "x"}))[0]
+	require.Equal(t, "2025-03-25", voided.EffectiveDate.String(), "without a date the first that is possible")
+}
+
 // TestExecutePayment_Exchange compares realised exchange differences with a calculation by hand.
 // The invoice of 1,000.00 USD is carried at 924.50 EUR, the rate of its posting.
 func TestExecutePayment_Exchange(t *testing.T) {

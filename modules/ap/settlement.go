@@ -120,21 +120,22 @@ func loadSettlement(ctx context.Context, in module.Input, s module.State, k cont
 	if t.books, err = t.ledger.Settings(ctx); err != nil {
 		return nil, err
 	}
-	earliest := max(t.source.Posting.Date, t.invoice.Posting.Date)
+	earliest := max(t.source.OpenedOn, t.invoice.OpenedOn)
 	if t.date, err = postingDate(in, given, max(in.Today, earliest)); err != nil {
 		return nil, err
 	}
 	return t, checkNotBefore(t.date, earliest)
 }
 
-// checkNotBefore refuses to settle documents before they were posted, as reports of the days
-// between would show a settlement of nothing.
+// checkNotBefore refuses to settle documents before all of what is open was: before they were
+// posted, and before an earlier settlement was undone. Reports of the days between would show
+// that more was settled than there was.
 func checkNotBefore(date, earliest event.Date) error {
 	if date >= earliest {
 		return nil
 	}
 	return fault.New(fault.Invalid, "ap.application.posting_date_invalid",
-		"the posting date %s is before %s, when the later of both documents was posted; use that day or a later one", date, earliest).
+		"the posting date %s is before %s, when the later of both documents was posted or a settlement of it was undone; use that day or a later one", date, earliest).
 		WithField("/posting_date").With("earliest", earliest.String())
 }
 

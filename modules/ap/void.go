@@ -28,7 +28,7 @@ func planVoid(k contract.Kind) func(context.Context, module.Input, module.State)
 		if err := d.RequireState(domain.StateSubmitted, domain.StateValidated, domain.StatePosted, domain.StatePaid); err != nil {
 			return module.Plan{}, err
 		}
-		date, err := postingDate(in, p.PostingDate, max(in.Today, d.Posting.Date))
+		date, err := postingDate(in, p.PostingDate, max(in.Today, d.OpenedOn))
 		if err != nil {
 			return module.Plan{}, err
 		}
@@ -63,6 +63,11 @@ func planVoid(k contract.Kind) func(context.Context, module.Input, module.State)
 		})
 		if err != nil {
 			return module.Plan{}, err
+		}
+		if date < d.OpenedOn {
+			return module.Plan{}, fault.New(fault.Invalid, k.Code("posting_date_invalid"),
+				"the posting date %s is before %s, when a settlement of the %s was undone; use that day or a later one", date, d.OpenedOn, k.Noun()).
+				WithField("/posting_date").With("earliest", d.OpenedOn.String())
 		}
 		books, err := ledger.Settings(ctx)
 		if err != nil {

@@ -90,6 +90,7 @@ type Document struct {
 	Carrying      money.Number // of Open, in functional currency
 	Applications  []Application
 	Unused        money.Number // of a prepayment: what no invoice has used
+	OpenedOn      event.Date   // the latest day on which Open grew: by a posting, or a settlement that was undone; of a prepayment also Unused
 }
 
 // Clone copies the document. Bodies are replaced as a whole, so clones share them.

@@ -60,6 +60,7 @@ func (d *Document) applyPayment(e event.Recorded, data []byte) error {
 	carrying := d.Carrying.Sub(*p.Functional)
 	if e.Type == d.Kind.Event(contract.PaymentReversed) {
 		carrying = d.Carrying.Add(*p.Functional)
+		d.OpenedOn = max(d.OpenedOn, e.EffectiveDate)
 	}
 	d.setOpen(p.OpenAfter, carrying)
 	return nil

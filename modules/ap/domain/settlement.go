@@ -19,7 +19,7 @@ func (d *Document) post(e event.Recorded, data []byte) error {
 	}
 	d.State = StatePosted
 	d.Posting = Posting{JournalID: p.JournalID, Date: e.EffectiveDate, Amount: p.Amount, Functional: p.FunctionalAmount}
-	d.Open, d.Carrying = p.Amount, p.FunctionalAmount
+	d.Open, d.Carrying, d.OpenedOn = p.Amount, p.FunctionalAmount, max(d.OpenedOn, e.EffectiveDate)
 	if d.Data.DocumentType == contract.TypePrepayment {
 		d.Unused = p.Amount
 	}
@@ -46,12 +46,16 @@ func (d *Document) applySettlement(e event.Recorded, data []byte) error {
 		}
 		d.Applications = slices.DeleteFunc(d.Applications, func(have Application) bool { return have.ID == a.ApplicationID })
 		d.setOpen(a.OpenAfter, d.Carrying.Add(a.Functional))
+		d.OpenedOn = max(d.OpenedOn, e.EffectiveDate)
 	case d.Kind.Event(contract.PrepaymentUsed), d.Kind.Event(contract.PrepaymentReturned):
 		var u contract.PrepaymentUse
 		if err := json.Unmarshal(data, &u); err != nil {
 			return fmt.Errorf("use of a prepayment: %w", err)
 		}
 		d.Unused = u.UnusedAfter
+		if e.Type == d.Kind.Event(contract.PrepaymentReturned) {
+			d.OpenedOn = max(d.OpenedOn, e.EffectiveDate)
+		}
 	}
 	return nil
 }
