@@ -198,7 +198,7 @@ func (w *worker) approvePaper(b *yearBooks, m int) {
 	}
 	day := w.day(m, "")
 	for _, role := range []string{pick(w, []string{"approver", "approver", "controller"}), "controller", "cfo"} {
-		o, code := w.do(role, b, "ap.approve_"+p.kind, object{p.kind + "_id": p.id, "posting_date": day}, "ap.approval.over_limit", "sod.same_person", "payment.executed_on_invalid")
+		o, code := w.do(role, b, "ap.approve_"+p.kind, object{p.kind + "_id": p.id, "posting_date": day}, "ap.approval.over_limit", "sod.same_person")
 		switch {
 		case code == "ap.approval.over_limit", code == "sod.same_person":
 			continue
@@ -342,7 +342,7 @@ func (w *worker) applyPaper(b *yearBooks, m int) {
 
 func (w *worker) apply(b *yearBooks, target, source *paper, payload object, intentType string, amount int64, day string) {
 	payload["invoice_id"], payload["amount"], payload["posting_date"] = target.id, decimal(amount, target.currency), day
-	o, code := w.do("ap_clerk", b, intentType, payload, "ap.application.date_invalid")
+	o, code := w.do("ap_clerk", b, intentType, payload)
 	if code != "" {
 		return
 	}
@@ -510,7 +510,7 @@ func (w *worker) pay(b *yearBooks, run *proposedRun, i int, account, last string
 		payload["bank_amount"] = decimal(max(taken+taken*w.random.Int64N(20)/1000, 1), bank)
 	}
 	// A client that lost the answer asks again; another one must not pay twice.
-	o, code := w.do("treasurer", b, "ap.execute_payment", payload, "payment.executed_on_invalid")
+	o, code := w.do("treasurer", b, "ap.execute_payment", payload)
 	if code != "" {
 		w.do("treasurer", b, "ap.fail_payment", object{"payment_id": p.PaymentID, "reason_code": "MS03", "text": code})
 		return

@@ -338,7 +338,7 @@ var businessRefusals = []string{
 	"ap.invoice.wrong_state", "ap.credit_memo.wrong_state", "ap.invoice.on_hold", "ap.credit_memo.on_hold", "ap.invoice.overapplied", "ap.credit_memo.overapplied",
 	"ap.invoice.duplicate", "ap.credit_memo.duplicate", "ap.invoice.already_paid", "ap.credit_memo.already_paid", "ap.invoice.has_payments", "ap.credit_memo.has_payments",
 	"ap.hold.already_released", "ap.hold.not_found", "ap.payment_run.empty", "ap.payment_run.changed", "ap.payment_run.wrong_state",
-	"payment.already_executed", "payment.wrong_state", "ap.application.already_undone", "ap.invoice.prepayment_in_use",
+	"payment.already_executed", "payment.wrong_state", "ap.application.posting_date_invalid", "ap.invoice.posting_date_invalid", "ap.credit_memo.posting_date_invalid", "payment.executed_on_invalid", "ap.invoice.prepayment_in_use",
 	"gl.period.hard_closed", "gl.journal.already_reversed", "gl.period.pending_intents", "gl.period.reversals_due", "gl.year.already_closed",
 	"gl.revaluation.already_run", "append.wrong_expected_version", "gl.intercompany.wrong_state",
 }
