@@ -414,6 +414,7 @@ func TestConfigure_SecondPerson(t *testing.T) {
 
 	b.refuse("intent.forbidden", "controller", "ap.configure", object{"second_person": false})
 	b.refuse("money.scale", "admin", "ap.configure", object{"second_approver_above": n("1.00001")})
+	b.refuse("ap.bank_account.iban_invalid", "admin", "ap.configure", object{"bank_accounts": object{"MAIN": object{"iban": "NL92ABNA0417164300", "currency": "EUR"}}})
 	b.refuse("ap.coding.entry_invalid", "admin", "ap.configure", object{"coding": []object{{"accounting_cost": "A"}, {"accounting_cost": "A"}}})
 	b.refuse("intent.schema_invalid", "admin", "ap.configure", object{"limits": object{"king": 1}})
 }

@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -50,15 +51,25 @@ type ledgerFixture struct {
 	persons map[string]pipeline.Caller
 }
 
+// shared builds the catalog and compiles its policies once for all tests.
+var shared = sync.OnceValues(func() (c struct {
+	catalog  *module.Catalog
+	policies *opa.Engine
+}, err error) {
+	if c.catalog, err = module.Build(jsonschema.New(), gl.New(), causingModule{}, pipeline.Module{}); err == nil {
+		c.policies, err = opa.New(c.catalog.Policies, opa.WithTimeout(time.Minute)) // a busy machine decides as an idle one
+	}
+	return c, err
+})
+
 // newUnconfiguredLedger is a legal entity without any configuration.
 func newUnconfiguredLedger(t testing.TB) *ledgerFixture {
 	t.Helper()
 	clock := testkit.NewClock(now)
 	schemas := jsonschema.New()
-	catalog, err := module.Build(schemas, gl.New(), causingModule{}, pipeline.Module{})
+	compiled, err := shared()
 	require.NoError(t, err)
-	policies, err := opa.New(catalog.Policies, opa.WithTimeout(time.Minute)) // a busy machine decides as an idle one
-	require.NoError(t, err)
+	catalog, policies := compiled.catalog, compiled.policies
 	store := memory.New(memory.Config{Clock: clock, LogName: "test.example"})
 	types := registry.New(administration.NewEventTypes(store.Registry), schemas, nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))

@@ -18,7 +18,20 @@ import (
 // a reversal meets, by module and by the states of both modules' periods.
 func TestPeriodMatrix(t *testing.T) {
 	t.Parallel()
-	file, err := os.Open("testdata/period_matrix.txt")
+	readMatrix(t, "period_matrix.txt", 40, matrixRow)
+}
+
+// TestPeriodStepMatrix runs the table in testdata/period_steps.txt: what opening, closing and
+// reopening a period meet, for each role.
+func TestPeriodStepMatrix(t *testing.T) {
+	t.Parallel()
+	readMatrix(t, "period_steps.txt", 80, stepRow)
+}
+
+// readMatrix runs each row of a table in testdata as a test.
+func readMatrix(t *testing.T, name string, count int, run func(t *testing.T, moduleName, step, ledgerState, apState, want string)) {
+	t.Helper()
+	file, err := os.Open("testdata/" + name)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, file.Close()) })
 	rows := 0
@@ -33,11 +46,31 @@ func TestPeriodMatrix(t *testing.T) {
 		rows++
 		t.Run(strings.Join(f, "_"), func(t *testing.T) {
 			t.Parallel()
-			matrixRow(t, f[0], f[1], f[2], f[3], f[4])
+			run(t, f[0], f[1], f[2], f[3], f[4])
 		})
 	}
 	require.NoError(t, scanner.Err())
-	require.Equal(t, 40, rows)
+	require.Equal(t, count, rows)
+}
+
+func stepRow(t *testing.T, moduleName, step, ledgerState, apState, want string) {
+	b := newLedger(t)
+	b.bringTo(t, "2026-04", ledgerState, apState)
+	intentType, payload := "gl."+step+"_period", fmt.Sprintf(`{"module": %q, "period": "2026-04"}`, moduleName)
+	switch step {
+	case "soft", "hard":
+		intentType, payload = "gl.close_period", strings.Replace(payload, "}", fmt.Sprintf(`, "level": %q}`, step), 1)
+	case "reopen":
+		payload = strings.Replace(payload, "}", `, "reason": "a late bill"}`, 1)
+	}
+	for _, role := range []string{"ap_clerk", "approver", "vendor_admin", "treasurer", "gl_accountant", "cfo", "admin", "auditor", "module", "importer"} {
+		b.refuse(t, "intent.forbidden", role, intentType, payload)
+	}
+	if want == "passes" {
+		b.execute(t, "controller", intentType, payload)
+		return
+	}
+	b.refuse(t, want, "controller", intentType, payload)
 }
 
 func matrixRow(t *testing.T, moduleName, step, ledgerState, apState, want string) {

@@ -7,7 +7,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/jsonschema"
+	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/modules/gl"
 )
 
 // TestJournalSchema_Compatibility pins what integrations rely on in
@@ -61,4 +65,28 @@ func TestRawConfiguration(t *testing.T) {
 		require.Equal(t, c.code, fault.CodeOf(b.raw(c.eventType, "x", c.data, nil)), c.data)
 	}
 	require.NoError(t, b.raw("gl.ledger.configured", "x", `{"functional_currency": "USD"}`, nil))
+}
+
+// TestChecks_OtherData gives the checks of event types data that are none of their type: a raw
+// append of a type whose schema was registered otherwise meets them.
+func TestChecks_OtherData(t *testing.T) {
+	t.Parallel()
+	catalog, err := module.Build(jsonschema.New(), gl.New(), pipeline.Module{})
+	require.NoError(t, err)
+	for _, c := range []struct{ eventType, code, data string }{
+		{"gl.ledger.configured", "gl.ledger.data_invalid", `[]`},
+		{"gl.fiscal_year.defined", "gl.fiscal_year.data_invalid", `[]`},
+		{"gl.calendar.extended", "gl.fiscal_year.data_invalid", `[]`},
+		{"gl.allocation.defined", "gl.allocation.data_invalid", `[]`},
+		{"gl.journal.posted", "gl.journal.data_invalid", `[]`},
+		{"gl.journal.posted", "gl.journal.data_invalid", `{"lines": 1}`},
+		{"gl.journal.posted", "gl.journal.side_invalid", `{"journal_number": "GJ-2026-000001", "description": "x", "functional_currency": "USD", "lines": [
+			{"line_number": 1, "account": "1000", "debit_credit": "both", "amount": 1, "currency": "USD"}, {"line_number": 2, "account": "6000", "debit_credit": "credit", "amount": 1, "currency": "USD"}]}`},
+	} {
+		var codes []string
+		for _, check := range catalog.Checks(c.eventType, 1) {
+			codes = append(codes, fault.CodeOf(check(json.RawMessage(c.data), map[string]string{"department": "ENG"})))
+		}
+		require.Contains(t, codes, c.code, "%s %s", c.eventType, c.data)
+	}
 }

@@ -22,10 +22,11 @@ import (
 )
 
 // checkPlan says how much of the year is checked: at so many recorded points on so many dates of
-// each legal entity, and so many lines that are traced. leastOf are intents that must have been executed.
+// each legal entity, at so many random pairs of both for the control account alone, and so many
+// lines that are traced. leastOf are intents that must have been executed.
 type checkPlan struct {
-	known, dates, lines int
-	leastOf             []string
+	known, dates, control, lines int
+	leastOf                      []string
 }
 
 // frozenReport is a report as it was answered.
@@ -101,6 +102,9 @@ func (w *worker) head(b *yearBooks) int64 {
 		Events []event `json:"events"`
 	}
 	body := w.report("/api/events?stream_type=scope&stream_id=" + b.entity + "&direction=backward&limit=1")
+	if len(body) == 0 {
+		return 0 // the run failed
+	}
 	if err := json.Unmarshal(body, &page); err != nil || len(page.Events) == 0 {
 		w.y.fail(cmp.Or(err, fmt.Errorf("head of %s: %s", b.entity, body)))
 		return 0
@@ -120,11 +124,16 @@ type postedLine struct {
 	amount, functional           int64 // debit positive
 }
 
+// pairCurrency is a process that posts in both legal entities, and a currency.
+type pairCurrency struct{ process, currency string }
+
 // logSum is the books as a plain sum over the log.
 type logSum struct {
-	events  []event
-	lines   []postedLine
-	batches []int64 // last sequences of the batches of intents
+	events   []event
+	lines    []postedLine
+	batches  []int64                // last sequences of the batches of intents
+	owed     map[pairCurrency]int64 // what is due from and to the other legal entity
+	mirrored map[string]bool        // processes of complete pairs
 }
 
 // readLog sums up the log of a legal entity.
@@ -132,12 +141,15 @@ func (y *businessYear) readLog(b *yearBooks) *logSum {
 	y.t.Helper()
 	events, err := y.server.Load().as(y.t, "auditor").events(url.Values{"stream_type": {"scope"}, "stream_id": {b.entity}})
 	require.NoError(y.t, err)
-	sum := &logSum{events: events}
+	sum := &logSum{events: events, owed: map[pairCurrency]int64{}, mirrored: map[string]bool{}}
 	for i, e := range events {
 		require.Equal(y.t, strconv.Itoa(i+1), e.Sequence, "no gap")
 		sequence := int64(i + 1)
 		if i+1 == len(events) || events[i+1].IntentID != e.IntentID {
 			sum.batches = append(sum.batches, sequence)
+		}
+		if e.Type == "gl.intercompany.mirrored" {
+			sum.mirrored[e.CorrelationID] = true
 		}
 		if e.Type != "gl.journal.posted" {
 			continue
@@ -167,6 +179,9 @@ func (y *businessYear) readLog(b *yearBooks) *logSum {
 			balance[l.Currency] += p.amount
 			balance["functional"] += p.functional
 			sum.lines = append(sum.lines, p)
+			if l.Account == "1900" || l.Account == "2900" {
+				sum.owed[pairCurrency{e.CorrelationID, l.Currency}] += p.amount
+			}
 		}
 		for currency, difference := range balance {
 			require.Zero(y.t, difference, "journal %s %s", e.ID, currency)
@@ -204,6 +219,7 @@ func (y *businessYear) check(plan checkPlan) {
 	y.t.Helper()
 	y.requireOutcomes(plan)
 	w := y.worker("check", 77)
+	owed, mirrored := map[pairCurrency]int64{}, map[string]bool{}
 	for _, b := range y.books {
 		sum := y.readLog(b)
 		y.requireToldInLog(b, sum)
@@ -225,7 +241,20 @@ func (y *businessYear) check(plan checkPlan) {
 		for range plan.known {
 			y.comparePoint(w, b, sum, plan.dates)
 		}
+		for range plan.control {
+			asOf := time.Date(fiscalYear, 1, 1+w.random.IntN(395), 0, 0, 0, 0, time.UTC).Format(time.DateOnly)
+			y.requireControl(w, b, fmt.Sprintf("legal_entity=%s&as_of=%s&known_at=seq:%d", b.entity, asOf, 1+w.random.IntN(len(sum.events))))
+		}
+		maps.Copy(mirrored, sum.mirrored)
+		for pair, n := range sum.owed {
+			owed[pair] += n
+		}
 		y.traceLines(w, b, plan.lines)
+	}
+	for pair, n := range owed {
+		if mirrored[pair.process] {
+			require.Zero(y.t, n, "what both sides of the pair %v owe each other", pair)
+		}
 	}
 	y.requireFrozen(w)
 	d := y.server.Load()

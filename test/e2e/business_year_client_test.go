@@ -465,7 +465,11 @@ func (w *worker) payPapers(b *yearBooks, m int) {
 		w.do("controller", b, "ap.reject_payment_run", object{"run_id": runID, "reason": "wait"})
 		return
 	}
-	if _, code := w.do("controller", b, "ap.approve_payment_run", object{"run_id": runID}); code != "" {
+	_, code = w.do("controller", b, "ap.approve_payment_run", object{"run_id": runID}, "ap.approval.over_limit")
+	if code == "ap.approval.over_limit" {
+		_, code = w.do("cfo", b, "ap.approve_payment_run", object{"run_id": runID})
+	}
+	if code != "" {
 		w.do("controller", b, "ap.reject_payment_run", object{"run_id": runID, "reason": "changed"})
 		return
 	}
