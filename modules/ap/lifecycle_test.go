@@ -498,3 +498,30 @@ func TestApplyPrepayment(t *testing.T) {
 	require.Equal(t, n("50"), undone[0].data["unused_after"])
 	require.Equal(t, map[string]string{"1200": "42.02", "1400": "197.98", "2000": "-1121.00", "5100": "881.00"}, b.ledgerBalances())
 }
+
+// TestHold_NothingOpen holds no document that is settled.
+func TestHold_NothingOpen(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	b.vendor("V1", nil)
+	invoice, memo := b.approved("invoice", documentPayload("V1", "I", "100", nil)), b.approved("credit_memo", documentPayload("V1", "M", "100", nil))
+	b.execute("ap_clerk", "ap.apply_credit", object{"credit_memo_id": memo, "invoice_id": invoice, "amount": n("100")})
+	f := b.refuse("ap.invoice.already_paid", "approver", "ap.hold_invoice", object{"invoice_id": invoice, "kind": "DISPUTE", "reason": "damaged"})
+	require.Equal(t, fault.Conflict, f.Kind)
+	b.refuse("ap.credit_memo.already_paid", "approver", "ap.hold_credit_memo", object{"credit_memo_id": memo, "kind": "MANUAL", "reason": "damaged"})
+}
+
+// TestApplyPrepayment_Mismatch applies no prepayment to an invoice of another vendor or currency.
+func TestApplyPrepayment_Mismatch(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	b.vendor("V1", nil)
+	b.vendor("V2", nil)
+	prepayment := b.approved("invoice", documentPayload("V1", "P", "100", object{"document_type": "prepayment"}))
+	for code, invoice := range map[string]object{
+		"ap.invoice.vendor_mismatch":   documentPayload("V2", "I", "90", nil),
+		"ap.invoice.currency_mismatch": documentPayload("V1", "F", "90", object{"currency": "USD"}),
+	} {
+		b.refuse(code, "ap_clerk", "ap.apply_prepayment", object{"prepayment_id": prepayment, "invoice_id": b.approved("invoice", invoice), "amount": n("1")})
+	}
+}

@@ -29,7 +29,7 @@ func (b *ledgerFixture) actingAs(text, role string) string {
 }
 
 // TestSegregationOfDuties goes through the table in testdata: who may approve what waits for a
-// second person, for each role, directly and acting for somebody.
+// second person, for each role, directly and acting for another person.
 func TestSegregationOfDuties(t *testing.T) {
 	t.Parallel()
 	file, err := os.Open("testdata/sod.csv")

@@ -125,3 +125,55 @@ func TestDocumentedCodes(t *testing.T) {
 	}
 	report(t, slices.Sorted(maps.Keys(found)), "descriptions of codes that do not exist, or that are not found")
 }
+
+// untestedCodes need more data than a test can make in reasonable time.
+var untestedCodes = map[string]bool{
+	"ap.payment_run.too_large": true, // 10,001 open documents
+	"gl.year.too_large":        true, // 98,000 balances of income and expense
+}
+
+// TestAccountingCodesAreTested requires a test, or a table that one reads, for every code that the
+// pages of the accounting modules describe. Codes of files that are imported are in the readers' own table.
+func TestAccountingCodesAreTested(t *testing.T) {
+	t.Parallel()
+	root := testkit.RepoRoot(t)
+	var tests strings.Builder
+	for _, s := range readGoFiles(t) {
+		if s.isTest() && !strings.HasPrefix(s.path, "test/architecture/") && !strings.HasPrefix(s.path, "test/e2e/business_year") {
+			tests.Write(s.content)
+		}
+	}
+	for _, tables := range []string{"modules/*/testdata/*.csv", "modules/*/testdata/*.txt"} {
+		files, err := filepath.Glob(filepath.Join(root, tables))
+		require.NoError(t, err)
+		for _, file := range files {
+			text, err := os.ReadFile(file)
+			require.NoError(t, err)
+			tests.Write(text)
+		}
+	}
+	pages, row := readErrorPages(t), regexp.MustCompile("(?m)^\\| (`[^|]*)\\|")
+	code := regexp.MustCompile("`((?:ap|gl|payment|sod|money|text)\\.[a-z][a-z0-9_.]*)`")
+	var findings []string
+	for _, page := range []string{"ledger.md", "payables.md"} {
+		for _, cell := range row.FindAllStringSubmatch(pages[page], -1) {
+			for _, m := range code.FindAllStringSubmatch(cell[1], -1) {
+				if tested := strings.Contains(tests.String(), m[1]) || testedByKind(tests.String(), m[1]); !tested && !untestedCodes[m[1]] {
+					findings = append(findings, page+": no test provokes "+m[1])
+				}
+			}
+		}
+	}
+	report(t, findings, "codes without a test")
+}
+
+// testedByKind finds codes that tests of both kinds of documents put together: "ap." + kind + ".on_hold".
+func testedByKind(tests, code string) bool {
+	for _, kind := range []string{"ap.invoice", "ap.credit_memo"} {
+		if name, of := strings.CutPrefix(code, kind); of {
+			return strings.Contains(tests, `"ap." + kind + "`+name+`"`) || strings.Contains(tests, `"ap."+kind+"`+name+`"`) ||
+				kind == "ap.credit_memo" && strings.Contains(tests, `"ap.invoice`+name+`"`)
+		}
+	}
+	return false
+}
