@@ -653,9 +653,10 @@ func (w *worker) endMonth(b *yearBooks, m int) {
 	w.do("controller", b, "gl.close_period", soft)
 	w.freeze(b, last)
 	if m%3 == 1 {
-		w.do("controller", b, "gl.reopen_period", object{"module": "gl", "period": period, "reason": "a late bill"})
-		w.postJournal(b, m)
-		w.do("controller", b, "gl.close_period", soft)
+		if _, code := w.do("controller", b, "gl.reopen_period", object{"module": "gl", "period": period, "reason": "a late bill"}); code == "" {
+			w.postJournal(b, m)
+			w.do("controller", b, "gl.close_period", soft)
+		}
 	}
 	if m > 1 {
 		w.closeForGood(b, m-1)
@@ -696,13 +697,16 @@ func (w *worker) closeForGood(b *yearBooks, m int) {
 
 // endYear closes the year, again after a late posting, reopens it and closes it again.
 func (w *worker) endYear(b *yearBooks) {
-	for m := w.y.plan.months + 1; m <= 12 && !w.y.failed(); m++ {
-		w.endMonth(b, m)
+	for m := w.y.plan.months + 1; m <= 12 && !w.y.failed(); m++ { // without business
+		_, last, period := month(m)
+		w.reverseDue(b, last)
+		w.do("controller", b, "gl.close_period", object{"module": "gl", "period": period, "level": "soft"})
+		w.closeForGood(b, m-1)
 	}
 	_, _, december := month(12)
 	closing := object{"fiscal_year": fmt.Sprint(fiscalYear)}
 	must := func(persona, intentType string, payload object) {
-		for code := "rejected"; code == "rejected"; {
+		for code := "rejected"; code == "rejected" && !w.y.failed(); {
 			if _, code = w.do(persona, b, intentType, payload); code != "" && code != "rejected" {
 				w.y.fail(fmt.Errorf("%s in %s: %s", intentType, b.entity, code))
 			}
