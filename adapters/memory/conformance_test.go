@@ -91,6 +91,15 @@ func TestBlindIndex(t *testing.T) {
 	conformance.RunBlindIndex(t, memory.New(memory.Config{}).BlindIndex)
 }
 
+func TestPapers(t *testing.T) {
+	t.Parallel()
+	clock := conformance.NewClock()
+	d := memory.New(memory.Config{Clock: clock})
+	conformance.RunPapers(t, conformance.PapersHarness{
+		Papers: d.Papers, Appender: d.Appender, Directory: d.Directory, Types: d.Registry, Age: func(_ *testing.T, by time.Duration) { clock.Advance(by) },
+	})
+}
+
 func TestRecordedSubscriptions(t *testing.T) {
 	t.Parallel()
 	conformance.RunRecordedSubscriptions(t, newMemoryStore)

@@ -71,6 +71,7 @@ type Database struct {
 	Redactions          *Redactions
 	AccessLog           *AccessLog
 	BlindIndex          *BlindIndex
+	Papers              *Papers
 }
 
 // state is what all objects of a database share.
@@ -103,6 +104,8 @@ type state struct {
 
 	index   map[blindindex.Entry]bool
 	indexed map[event.PartitionID]ports.BlindIndexPosition
+
+	papers map[paperKey]storedPaper
 
 	subscriptions map[event.ID]*subscriptionRecord
 	endpoints     map[event.ID]ports.WebhookEndpoint
@@ -143,6 +146,7 @@ func New(c Config) *Database {
 		accesses: map[event.PartitionID][]disclosure.Access{},
 		index:    map[blindindex.Entry]bool{},
 		indexed:  map[event.PartitionID]ports.BlindIndexPosition{},
+		papers:   map[paperKey]storedPaper{},
 	}
 	if s.clock == nil {
 		s.clock = systemClock{}
@@ -159,7 +163,7 @@ func New(c Config) *Database {
 		Projections: &Projections{s}, ProjectionVersions: &ProjectionVersions{s}, ProjectionRows: &ProjectionRows{s},
 		ProjectionSnapshots: &ProjectionSnapshots{s}, ProjectionTargets: &ProjectionTargets{}, ReadModels: &ReadModels{s},
 		Subscriptions: &SubscriptionStore{s}, Webhooks: &Webhooks{s}, Publishers: &Publishers{s}, Leases: &Leases{s},
-		Redactions: &Redactions{s}, AccessLog: &AccessLog{s}, BlindIndex: &BlindIndex{s},
+		Redactions: &Redactions{s}, AccessLog: &AccessLog{s}, BlindIndex: &BlindIndex{s}, Papers: &Papers{s},
 	}
 }
 

@@ -113,6 +113,8 @@ func TestGrants(t *testing.T) {
 		backbone_app:access_log.principal_id:I backbone_app:access_log.kind:I backbone_app:access_log.operation:I backbone_app:access_log.legal_entity:I backbone_app:access_log.subject_id:I
 		backbone_app:access_log.class:I backbone_app:access_log.reason:I backbone_app:access_log.request_id:I backbone_app:access_log.grant_id:I backbone_reader:access_log:S
 		backbone_app:blind_index:DIS backbone_app:blind_index_positions:ISU
+		backbone_app:paper_contents:S backbone_app:paper_contents.partition_id:I backbone_app:paper_contents.sha256:I backbone_app:paper_contents.paper_id:I
+		backbone_app:paper_contents.sealed:I backbone_reader:paper_contents:S backbone_app:sweep_papers():E
 		backbone_app:settle_access_log():E backbone_app:delete_accesses():E
 		backbone_sealer:event_keys:S backbone_sealer:events:S backbone_sealer:partition_heads:S backbone_sealer:schema:U backbone_sealer:stream_versions:S
 	`), pgtest.Joined(got))

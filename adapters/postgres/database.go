@@ -14,6 +14,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/intents"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/adapters/postgres/leases"
+	"github.com/erpbackbone/backbone/adapters/postgres/papers"
 	"github.com/erpbackbone/backbone/adapters/postgres/projections"
 	"github.com/erpbackbone/backbone/adapters/postgres/registry"
 	"github.com/erpbackbone/backbone/adapters/postgres/streams"
@@ -55,6 +56,7 @@ type Database struct {
 	Leases              *leases.Store
 	AccessLog           *disclosure.Store
 	BlindIndex          *blindindex.Store
+	Papers              *papers.Store
 
 	db      *pg.Database
 	closing sync.Once
@@ -66,6 +68,7 @@ type Chains struct {
 	*directory.Store
 	ports.IntentAudit
 	ports.AccessReader
+	ports.PaperAudit
 	headReader
 	registryReader
 	subscriptionReader
@@ -98,7 +101,7 @@ type headReader interface {
 
 // Chains returns the stores that a verification reads.
 func (d *Database) Chains() Chains {
-	return Chains{d.Audit, d.Directory, d.Intents, d.AccessLog, d.Events, d.Registry, d.Subscriptions, d.Webhooks, d.ProjectionVersions}
+	return Chains{d.Audit, d.Directory, d.Intents, d.AccessLog, d.Papers, d.Events, d.Registry, d.Subscriptions, d.Webhooks, d.ProjectionVersions}
 }
 
 // Pool is the pool of reads, for read models that modules keep in this database.
@@ -142,6 +145,7 @@ func Open(ctx context.Context, c Config) (*Database, error) {
 		Leases:              leases.New(db),
 		AccessLog:           disclosure.New(db),
 		BlindIndex:          blindindex.New(db),
+		Papers:              papers.New(db),
 		db:                  db,
 	}, nil
 }
