@@ -56,6 +56,7 @@ type HTTP struct {
 	BytesInFlight     int `config:"bytes_in_flight"`    // of their bodies together; a body needs up to ten times its size while it is decoded, validated and sealed
 	PrincipalRequests int `config:"principal_requests"` // the share of one principal in them, so that it does not keep others out; more are refused with http.principal_busy
 	PrincipalBytes    int `config:"principal_bytes"`    // the share of one principal in the bytes
+	PaperBytes        int `config:"paper_bytes"`        // of papers that the server receives or sends at the same time, half of it for one principal; a paper needs about three times its size in memory
 
 	ShutdownTimeout time.Duration `config:"shutdown_timeout"` // for requests in flight when the server stops; it closes their connections then
 }
@@ -244,7 +245,7 @@ func (d DSN) Reveal() string { return string(d) }
 func defaultHTTP() HTTP {
 	return HTTP{
 		Listen: "127.0.0.1:8080", BodyLimitBytes: 4 << 20, ReadTimeout: 30 * time.Second, RequestTimeout: 30 * time.Second, ShutdownTimeout: 20 * time.Second,
-		RequestsInFlight: 2048, BytesInFlight: 16 << 20, PrincipalRequests: 1024, PrincipalBytes: 8 << 20,
+		RequestsInFlight: 2048, BytesInFlight: 16 << 20, PrincipalRequests: 1024, PrincipalBytes: 8 << 20, PaperBytes: 80 << 20,
 	}
 }
 

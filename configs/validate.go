@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/disclosure"
+	"github.com/erpbackbone/backbone/domain/paper"
 )
 
 // rule is a condition that a setting must meet.
@@ -43,6 +44,7 @@ func (c Config) numbers() []rule {
 		between("http.requests_in_flight", c.HTTP.RequestsInFlight, 1, 1_000_000),
 		between("http.bytes_in_flight", c.HTTP.BytesInFlight, c.HTTP.BodyLimitBytes, 1<<30),
 		between("http.principal_requests", c.HTTP.PrincipalRequests, 1, c.HTTP.RequestsInFlight),
+		between("http.paper_bytes", c.HTTP.PaperBytes, 2*paper.MaxBytes, 1<<31),
 		between("http.principal_bytes", c.HTTP.PrincipalBytes, c.HTTP.BodyLimitBytes, c.HTTP.BytesInFlight),
 		between("database.read_pool", c.Database.ReadPool, 1, 1000),
 		between("database.appenders", c.Database.Appenders, 1, 64),

@@ -70,7 +70,9 @@ type request struct {
 	header       http.Header
 	body         any
 	received     *http.Header // receives the headers of the answer; nil: nothing does
-	repeatable   bool         // a GET, x-repeatable in the document, or with an idempotency key: sent twice it takes effect once
+	file         []byte       // is sent in place of a JSON body, with its media type
+	mediaType    string
+	repeatable   bool // a GET, x-repeatable in the document, or with an idempotency key: sent twice it takes effect once
 }
 
 // Call is what the options of one call ask for.
@@ -170,6 +172,9 @@ func (c *Client) do(ctx context.Context, r request, out any, options []Option) e
 		o(&r.Call)
 	}
 	body := []byte(r.Body)
+	if r.file != nil {
+		body = r.file
+	}
 	if body == nil && r.body != nil {
 		var err error
 		if body, err = encode(r.body); err != nil {
@@ -230,7 +235,7 @@ func (c *Client) send(ctx context.Context, r request, body []byte) ([]byte, erro
 		req.Header[name] = values
 	}
 	if body != nil {
-		req.Header.Set("Content-Type", "application/json")
+		req.Header.Set("Content-Type", cmp.Or(r.mediaType, "application/json"))
 	}
 	req.Header.Set("Accept", "application/json, application/problem+json")
 	c.authorize(req)

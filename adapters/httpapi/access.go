@@ -90,14 +90,18 @@ func (s *Server) guard(op operation) echo.MiddlewareFunc {
 			if op.body == noBody {
 				return next(c)
 			}
-			ticket, err := s.admit(c)
+			admission := s.admission
+			if op.binary {
+				admission = s.papers
+			}
+			ticket, err := admission.admit(c)
 			if err != nil {
 				return err
 			}
 			defer ticket.leave()
 			buffer := bodyBuffers.Get().(*bodyBuffer)
 			defer buffer.release()
-			if err := s.readBody(c, buffer, op); err != nil {
+			if err := s.readBody(c, buffer, op, admission.limits.BodyBytes); err != nil {
 				return err
 			}
 			ticket.received(int64(buffer.Len()))

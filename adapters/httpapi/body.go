@@ -40,28 +40,28 @@ const drainTimeout = 2 * time.Second
 
 // admit refuses a body that is too large by its Content-Length, and a request over the limits of
 // what is in flight. Without Content-Length a body counts as the largest until it is read.
-func (s *Server) admit(c echo.Context) (*ticket, error) {
+func (a *admission) admit(c echo.Context) (*ticket, error) {
 	size := c.Request().ContentLength
-	if size > s.limits.BodyBytes {
-		return nil, s.refuseLargeBody(c)
+	if size > a.limits.BodyBytes {
+		return nil, refuseLargeBody(c, a.limits.BodyBytes)
 	}
 	if size < 0 {
-		size = s.limits.BodyBytes
+		size = a.limits.BodyBytes
 	}
 	p := callOf(c.Request().Context()).principal
-	t, err := s.admission.enter(admitted{p.TenantID, p.PrincipalID}, size)
+	t, err := a.enter(admitted{p.TenantID, p.PrincipalID}, size)
 	if err != nil {
 		closeUnread(c)
 	}
 	return t, err
 }
 
-// readBody receives the body and checks its bytes before any decoder does. A body without
+// readBody receives the body and checks the bytes of a document before any decoder does. A body without
 // Content-Length that is over the limit is refused as soon as more bytes arrive; memory holds one
 // byte more than the limit at most.
-func (s *Server) readBody(c echo.Context, buffer *bodyBuffer, op operation) error {
+func (s *Server) readBody(c echo.Context, buffer *bodyBuffer, op operation, most int64) error {
 	r := c.Request()
-	if r.ContentLength != 0 {
+	if r.ContentLength != 0 && !op.binary {
 		if err := checkMediaType(r.Header); err != nil {
 			return err
 		}
@@ -72,9 +72,9 @@ func (s *Server) readBody(c echo.Context, buffer *bodyBuffer, op operation) erro
 	if r.ContentLength > 0 {
 		buffer.Grow(int(r.ContentLength) + bytes.MinRead) // admitted; growing by doubling would need twice as much
 	}
-	n, err := io.Copy(buffer, io.LimitReader(r.Body, s.limits.BodyBytes+1))
-	if n > s.limits.BodyBytes {
-		return s.refuseLargeBody(c)
+	n, err := io.Copy(buffer, io.LimitReader(r.Body, most+1))
+	if n > most {
+		return refuseLargeBody(c, most)
 	}
 	if err != nil {
 		c.Response().Header().Set(echo.HeaderConnection, "close")
@@ -84,7 +84,7 @@ func (s *Server) readBody(c echo.Context, buffer *bodyBuffer, op operation) erro
 		return fault.New(fault.Invalid, "http.body_incomplete", "the body ended before its announced length; send it again").WithCause(err)
 	}
 	_ = connection.SetReadDeadline(time.Time{})
-	if buffer.Len() == 0 && op.body == optionalBody {
+	if op.binary || buffer.Len() == 0 && op.body == optionalBody {
 		return nil
 	}
 	return jsondoc.Check(buffer.Bytes(), s.limits.bodyLimits(op))
@@ -96,10 +96,10 @@ func closeUnread(c echo.Context) {
 	_ = http.NewResponseController(c.Response().Writer).SetReadDeadline(time.Now().Add(drainTimeout))
 }
 
-func (s *Server) refuseLargeBody(c echo.Context) error {
+func refuseLargeBody(c echo.Context, most int64) error {
 	closeUnread(c)
-	return fault.New(fault.TooLarge, "http.body_too_large", "a request body may have %d bytes; send less at once", s.limits.BodyBytes).
-		With("limit", s.limits.BodyBytes)
+	return fault.New(fault.TooLarge, "http.body_too_large", "a request body may have %d bytes; send less at once", most).
+		With("limit", most)
 }
 
 func checkMediaType(h http.Header) error {

@@ -232,7 +232,7 @@ func limitsOf(change func(*httpapi.Limits)) httpapi.Limits {
 	l := httpapi.Limits{
 		BodyBytes: int64(c.HTTP.BodyLimitBytes), EventBytes: c.Limits.EventBytes, EventNodes: c.Limits.Nodes, Depth: c.Limits.Depth, BatchEvents: c.Limits.BatchEvents, EntityRefs: c.Limits.EntityRefs, Tags: c.Limits.Tags,
 		Body: c.HTTP.ReadTimeout, Request: c.HTTP.RequestTimeout,
-		Requests: c.HTTP.RequestsInFlight, Bytes: int64(c.HTTP.BytesInFlight), PrincipalRequests: c.HTTP.PrincipalRequests, PrincipalBytes: int64(c.HTTP.PrincipalBytes),
+		Requests: c.HTTP.RequestsInFlight, Bytes: int64(c.HTTP.BytesInFlight), PrincipalRequests: c.HTTP.PrincipalRequests, PrincipalBytes: int64(c.HTTP.PrincipalBytes), PaperBytes: int64(c.HTTP.PaperBytes),
 	}
 	if change != nil {
 		change(&l)

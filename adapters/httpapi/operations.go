@@ -22,6 +22,7 @@ type operation struct {
 	action     string // for the access policy; "" is open to everyone
 	body       bodyUse
 	batch      bool           // the body holds many events, each within the limits of one
+	binary     bool           // the body is a file
 	shape      *jsondoc.Shape // of the body
 	// parameters are those of path, query and header, in the document's order. Other
 	// parameters of the query are refused: a misspelt filter that is ignored would show more
@@ -57,6 +58,7 @@ type documentedOperation struct {
 	Security    *[]any                `yaml:"security"` // [] opens the operation to everyone
 	Action      string                `yaml:"x-action"` // of the access policy; absent: open to everyone
 	Batch       bool                  `yaml:"x-batch"`
+	Binary      bool                  `yaml:"x-binary"`
 	Parameters  []documentedParameter `yaml:"parameters"`
 	RequestBody *struct {
 		Required bool `yaml:"required"`
@@ -90,7 +92,7 @@ func documentedOperations(limits Limits) ([]operation, error) {
 	for path, methods := range d.Paths {
 		for method, documented := range methods {
 			o := operation{
-				id: documented.ID, method: strings.ToUpper(method), path: pathParameters.Replace(path), action: documented.Action, batch: documented.Batch,
+				id: documented.ID, method: strings.ToUpper(method), path: pathParameters.Replace(path), action: documented.Action, batch: documented.Batch, binary: documented.Binary,
 				parameters: make([]parameter, len(documented.Parameters)),
 			}
 			if isOpen := documented.Security != nil && len(*documented.Security) == 0; isOpen != (o.action == "") {
@@ -167,6 +169,7 @@ var resources = []resource{
 		fault.New(fault.FailedPrecondition, "redaction.not_served", "this server redacts nothing; ask an operator to set database.eraser_dsn and a key service")},
 	{handlers: disclosureHandlers},
 	{personalReportHandlers, func(c *Config) bool { return c.PersonalReports != nil }, keysMissing},
+	{paperHandlers, func(c *Config) bool { return c.Papers != nil }, keysMissing},
 	{personalSearchHandlers, func(c *Config) bool { return c.PersonalSearch != nil }, keysMissing},
 	{handlers: legalEntityHandlers},
 	{handlers: principalHandlers},

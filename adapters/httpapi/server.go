@@ -23,6 +23,7 @@ import (
 	"github.com/erpbackbone/backbone/application/streams"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
+	"github.com/erpbackbone/backbone/domain/paper"
 )
 
 // Limits bound one request, and the requests in flight that have a body. All must be positive.
@@ -42,6 +43,7 @@ type Limits struct {
 	Bytes             int64 // of the bodies of requests in flight on this node
 	PrincipalRequests int   // the share of one principal in Requests
 	PrincipalBytes    int64 // the share of one principal in Bytes; at least BodyBytes
+	PaperBytes        int64 // of papers that are received or sent; half of it is the share of one principal. At least twice paper.MaxBytes
 }
 
 // minCompressedBytes is the size in bytes from which compressing an answer pays.
@@ -66,6 +68,8 @@ type Config struct {
 	PersonalReports PersonalReports
 	// PersonalSearch finds persons by name; nil: pii.keys_missing.
 	PersonalSearch PersonalSearch
+	// Papers keeps and shows papers; nil: pii.keys_missing.
+	Papers Papers
 	// Personal opens personal values in answers; nil: every caller sees "[MASKED]".
 	Personal Personal
 	// Upcaster converts events to the newest version of their type; nil: answers have them as
@@ -115,6 +119,7 @@ type Server struct {
 	config    Config
 	limits    Limits
 	admission *admission
+	papers    *admission // of papers, also of those that are sent
 	log       *slog.Logger
 	document  []byte
 	// fileRoutes are the routes of declared files, whose answers are not compressed.
@@ -136,6 +141,9 @@ func New(c Config) (*Server, error) {
 		}
 	}
 	s := &Server{config: c, limits: c.Limits, log: c.Logger, admission: &admission{limits: c.Limits, principals: map[admitted]usage{}}, fileRoutes: map[string]bool{}}
+	papers := c.Limits
+	papers.BodyBytes, papers.Bytes, papers.PrincipalBytes = paper.MaxBytes, c.Limits.PaperBytes, c.Limits.PaperBytes/2
+	s.papers = &admission{limits: papers, principals: map[admitted]usage{}}
 	if s.config.Personal == nil {
 		s.config.Personal = maskAll{}
 	}

@@ -370,7 +370,7 @@ func checkType(t *module.RegisteredType, data json.RawMessage, d *event.Draft) e
 	for _, ref := range t.RequiredEntityRefs {
 		n := 0
 		for _, e := range d.Entities {
-			if e.Type == ref.EntityType && e.Role == ref.Role {
+			if e.Role == ref.Role && (e.Type == ref.EntityType || ref.EntityType == eventtype.AnyEntity) {
 				n++
 			}
 		}

@@ -7,8 +7,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// comparison compares the rows that a node serves from with what the administrative log of
-// their tenant recorded.
+// comparison compares the rows that a node serves from with what a log recorded: mostly the
+// administrative log of their tenant.
 type comparison interface {
 	// note takes the next event of the log. Its payload is the one that was recorded.
 	note(c *chain, e *event.Recorded)

@@ -33,12 +33,13 @@ type chain struct {
 	keys       *keyRows // nil for an export file, which has no rows of keys
 
 	logName     string
-	comparisons []comparison // of an administrative log
-	latest      bool         // comparisons note events after those that the run checks
+	comparisons []comparison
+	latest      bool // comparisons note events after those that the run checks
 }
 
 func newChain(r *run, report *EntityReport, le ports.LegalEntity, genesis event.Hash) *chain {
 	c := &chain{report: report, entity: le, logName: r.logName, previous: event.GenesisChecksum(r.logName, le.Partition)}
+	c.comparisons = []comparison{papers{}}
 	if le.IsAdministrative() {
 		c.comparisons = comparisons(r)
 	}

@@ -44,6 +44,8 @@ const (
 
 	CheckpointMismatch FindingKind = "checkpoint_mismatch" // a projection or publisher has read beyond the end, so it would skip events
 
+	PaperMismatch FindingKind = "paper_mismatch" // the sealed bytes of a paper are missing or were changed
+
 	StreamMismatch FindingKind = "stream_mismatch" // the row of a stream does not agree with its events
 	IntentMismatch FindingKind = "intent_mismatch" // the row of an intent is missing, or not as it was written
 

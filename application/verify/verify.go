@@ -20,6 +20,7 @@ type Store interface {
 	ports.ChainAudit
 	ports.IntentAudit
 	ports.AccessReader
+	ports.PaperAudit
 	ports.LegalEntities
 	ports.Installations
 	ports.FormerDecisions

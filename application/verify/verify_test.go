@@ -40,6 +40,7 @@ type tamperedLog struct {
 	*memory.Registry
 	*memory.AccessLog
 	*memory.ProjectionVersions
+	*memory.Papers
 	former formerRows
 	clock  *testkit.Clock
 	ids    *system.IDs
@@ -75,7 +76,7 @@ func (v *tamperedLog) FormerDecisions(ctx context.Context, tenantID string, afte
 }
 
 func vaultOn(d *memory.Database) *tamperedLog {
-	return &tamperedLog{Audit: d.Audit, EventReader: d.Events, Intents: d.Intents, Directory: d.Directory, Appender: d.Appender, Registry: d.Registry, SubscriptionStore: d.Subscriptions, Webhooks: d.Webhooks, AccessLog: d.AccessLog, ProjectionVersions: d.ProjectionVersions}
+	return &tamperedLog{Audit: d.Audit, EventReader: d.Events, Intents: d.Intents, Directory: d.Directory, Appender: d.Appender, Registry: d.Registry, SubscriptionStore: d.Subscriptions, Webhooks: d.Webhooks, AccessLog: d.AccessLog, ProjectionVersions: d.ProjectionVersions, Papers: d.Papers}
 }
 
 func (v *tamperedLog) entity(t *testing.T, code string, events int) ports.LegalEntity {

@@ -39,6 +39,7 @@ import (
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/live"
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/papers"
 	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/application/projections"
 	"github.com/erpbackbone/backbone/application/projections/custom"
@@ -63,7 +64,7 @@ func buildCatalog(schemas ports.SchemaCompiler, modules []plugin.Module) (*modul
 	for _, m := range modules {
 		declarations = append(declarations, m.Module)
 	}
-	catalog, err := module.Build(schemas, append(declarations, module.Joined{administration.Module{}, pipeline.Module{}, jobs.Module{}}, erasure.Module{}, streams.Module{})...)
+	catalog, err := module.Build(schemas, append(declarations, module.Joined{administration.Module{}, pipeline.Module{}, jobs.Module{}, papers.Module{}}, erasure.Module{}, streams.Module{})...)
 	if err != nil {
 		return nil, fmt.Errorf("modules: %w", err)
 	}
@@ -132,6 +133,7 @@ type App struct {
 	webhooks    *webhookRunner // nil in tools
 
 	verifications *jobs.Service // nil in tools
+	papers        *papers.Service
 }
 
 // Options are what differs between `serve`, `dev` and tools.
@@ -266,6 +268,9 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: a.Registry, IDs: ids, Limits: appendLimits(c.Limits), Sealer: a.vault, Upcaster: a.Upcaster})
 	a.appends = eventappend.NewService(eventappend.Config{
 		Preparer: preparer, Appender: a.Store.Appender, Events: a.Store.Events, Idempotency: a.Store.Intents, Clock: clock, IDs: ids, KeyTTL: c.Idempotency.TTL, Fingerprints: a.vault,
+	})
+	a.papers = papers.New(papers.Config{
+		Store: a.Store.Papers, Appends: a.appends, Events: a.Store.Events, Opener: a.vault, Secrets: a.vault, Clock: clock, Logger: a.logger,
 	})
 	if err := a.composeAdministration(ctx, clock, o.installs(a.Catalog)); err != nil {
 		return err
@@ -410,6 +415,7 @@ func (a *App) Run(ctx context.Context) {
 	running.Go(func() { a.deleteExpiredKeys(ctx, logFailure) })
 	running.Go(func() { a.expiry.Run(ctx) })
 	running.Go(func() { a.accesses.Run(ctx) })
+	running.Go(func() { a.papers.Run(ctx) })
 	if a.personal != nil {
 		running.Go(func() { a.personal.run(ctx, a, logFailure) })
 	}

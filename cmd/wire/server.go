@@ -74,7 +74,7 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (_ *Server
 		Limits: httpapi.Limits{
 			BodyBytes: int64(config.HTTP.BodyLimitBytes), EventBytes: config.Limits.EventBytes, EventNodes: config.Limits.Nodes,
 			Depth: config.Limits.Depth, BatchEvents: config.Limits.BatchEvents, EntityRefs: config.Limits.EntityRefs, Tags: config.Limits.Tags, Body: config.HTTP.ReadTimeout, Request: config.HTTP.RequestTimeout,
-			Requests: config.HTTP.RequestsInFlight, Bytes: int64(config.HTTP.BytesInFlight), PrincipalRequests: config.HTTP.PrincipalRequests, PrincipalBytes: int64(config.HTTP.PrincipalBytes),
+			Requests: config.HTTP.RequestsInFlight, Bytes: int64(config.HTTP.BytesInFlight), PrincipalRequests: config.HTTP.PrincipalRequests, PrincipalBytes: int64(config.HTTP.PrincipalBytes), PaperBytes: int64(config.HTTP.PaperBytes),
 		},
 	}
 	if endpoint := config.Telemetry.OTLPEndpoint; endpoint != "" {
@@ -121,6 +121,7 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (_ *Server
 	parts.Logger, parts.Ready = app.logger, app.Ready
 	if app.personal != nil {
 		parts.Personal, parts.Erasures, parts.PersonalReports, parts.PersonalSearch = app.vault, app.personal.service, app.personal.reports, app.personal.index
+		parts.Papers = app.papers
 		if app.personal.redactions != nil {
 			parts.Redactions = app.personal.redactions
 		}

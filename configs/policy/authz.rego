@@ -86,6 +86,8 @@ grants := {
 	"webhooks.disclose": {"compliance"},
 	"access_log.read": {"auditor", "compliance"},
 	"disclosures.grant": {"compliance"},
+	"papers.keep": business | services,
+	"papers.read": business | {"auditor"},
 	"personal_data.report": {"compliance"},
 	"personal_data.search": {"compliance", "compliance_approver"},
 	"disclosures.read": {"auditor", "compliance", "compliance_approver"},
@@ -95,7 +97,7 @@ writes := {
 	"intents.submit", "intents.approve", "events.append", "snapshots.write",
 	"streams.describe", "streams.delete", "streams.tombstone",
 	"event_types.register", "event_types.deprecate", "event_types.confirm", "legal_entities.create", "principals.enroll", "projections.operate", "projections.define",
-	"erasure.request", "erasure.approve", "redaction.request", "redaction.approve", "holds.place", "holds.release",
+	"papers.keep", "erasure.request", "erasure.approve", "redaction.request", "redaction.approve", "holds.place", "holds.release",
 	"subscriptions.manage", "subscriptions.consume", "subscriptions.operate", "webhooks.allow", "webhooks.disclose", "disclosures.grant",
 }
 

@@ -30,6 +30,9 @@ const (
 	OneOrMore Cardinality = "one_or_more"
 )
 
+// AnyEntity stands for every entity type in a required reference.
+const AnyEntity = "*"
+
 // RequiredRef is a reference that every event of the type must carry.
 type RequiredRef struct {
 	EntityType  string      `json:"entity_type"`

@@ -12,15 +12,15 @@ func roles() []module.Role {
 		{Name: "gl_accountant", Persona: "Greta Ledger", Description: "posts journals and keeps the chart of accounts", Approves: true},
 		{
 			Name: "controller", Persona: "Carl Controller", Description: "closes periods and approves up to a limit", Approves: true,
-			Reads: []shredding.Class{shredding.Contact, shredding.Bank},
+			Reads: []shredding.Class{shredding.Contact, shredding.Bank, shredding.FreeText},
 		},
 		{
 			Name: "cfo", Persona: "Fiona Finance", Description: "approves what is over the controller's limit", Approves: true,
-			Reads: []shredding.Class{shredding.Contact, shredding.Bank},
+			Reads: []shredding.Class{shredding.Contact, shredding.Bank, shredding.FreeText},
 		},
 		{
 			Name: "treasurer", Persona: "Tomas Treasurer", Description: "pays vendors and reconciles bank accounts", Approves: true,
-			Reads: []shredding.Class{shredding.Contact, shredding.Bank, shredding.Identity},
+			Reads: []shredding.Class{shredding.Contact, shredding.Bank, shredding.Identity, shredding.FreeText},
 		},
 	}
 }

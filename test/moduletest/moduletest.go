@@ -24,6 +24,7 @@ import (
 	"github.com/erpbackbone/backbone/application/administration"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/papers"
 	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/registry"
@@ -64,7 +65,7 @@ func (b *Books) Another(code string) *Books {
 func New(t testing.TB, modules ...module.Module) *Books {
 	t.Helper()
 	clock, schemas, ids := testkit.NewClock(time.Date(2026, 3, 20, 10, 0, 0, 0, time.UTC)), jsonschema.New(), system.NewIDs()
-	catalog, err := module.Build(schemas, append(slices.Clip(modules), pipeline.Module{})...)
+	catalog, err := module.Build(schemas, append(slices.Clip(modules), module.Joined{pipeline.Module{}, papers.Module{}})...)
 	require.NoError(t, err)
 	sources := catalog.Policies
 	for path, source := range configs.Policies() {

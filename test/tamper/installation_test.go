@@ -17,6 +17,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
@@ -280,6 +281,12 @@ func (i *installation) registerFirm() (vendor string) {
 	for _, id := range []string{"C-1", "C-2"} {
 		i.execute("ap_clerk", "ap.set_vendor_contact", object{"vendor_id": vendor, "contact_id": id, "name": "Olaf Petersen", "email": "olaf@supplier.example", "phone": "+45 70 10 20 30", "function": "bookkeeping"})
 	}
+	caller, err := client.New(client.Config{Server: i.address, Token: i.tokens["vendor_admin"]})
+	require.NoError(i.t, err)
+	_, err = caller.KeepPaper(i.t.Context(), client.KeepPaperParams{
+		LegalEntity: i.entity.Code, Subject: "vendor:" + vendor, Retention: client.RetentionRegulatory, MediaType: "application/pdf",
+	}, []byte("%PDF of the vendor"))
+	require.NoError(i.t, err)
 	i.execute("ap_clerk", "ap.request_bank_change", object{
 		"vendor_id": vendor, "currency": "EUR", "iban": "DE89370400440532013000", "bic": "COBADEFFXXX", "holder": "Firm", "evidence_ref": "LETTER-1", "reason": "first account",
 	})

@@ -429,6 +429,17 @@ var verdicts = []table{
 			"every event of a partition is published with its sequence, which has no gaps: consumers see what a cursor skipped; one beyond the end is found")},
 		deleted: isHarmless("", "the events are published again"), invented: isHarmless("", "as for an edit"),
 	},
+	{
+		name: "backbone.paper_contents",
+		columns: []verdict{
+			proves("partition_id sha256 paper_id sealed", verify.PaperMismatch),
+			isHarmless("stored_at", "it decides from when bytes are swept that no event names"),
+		},
+		deleted:  proves("", verify.PaperMismatch),
+		invented: isHarmless("", "no event names it: nothing reads it, and it is swept"),
+		// A constraint binds the digest to the bytes.
+		edits: map[string]string{"sha256": "sha256(sealed || 'x'), sealed = sealed || 'x'", "sealed": "sealed || 'x', sha256 = sha256(sealed || 'x')"},
+	},
 	harmlessTable("backbone.blind_index", "partition_id kind key_class hash subject_id class event_type path",
 		"it decides which ids a search of officers shows; reports and erasures go by event_pii_subjects, and the nodes build it again from the log when its rows and positions are deleted"),
 	harmlessTable("backbone.blind_index_positions", "sequence revision partition_id key", "it decides from where nodes build the index; as for its rows"),

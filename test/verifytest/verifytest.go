@@ -23,11 +23,12 @@ type Store struct {
 	*memory.Webhooks
 	*memory.AccessLog
 	*memory.ProjectionVersions
+	*memory.Papers
 }
 
 // Of returns the store of a database.
 func Of(d *memory.Database) Store {
-	return Store{d.Audit, d.Events, d.Intents, d.Directory, d.Registry, d.Subscriptions, d.Webhooks, d.AccessLog, d.ProjectionVersions}
+	return Store{d.Audit, d.Events, d.Intents, d.Directory, d.Registry, d.Subscriptions, d.Webhooks, d.AccessLog, d.ProjectionVersions, d.Papers}
 }
 
 // RegistryRecord reads no types: the built-in ones of a test are not those that its log lists.

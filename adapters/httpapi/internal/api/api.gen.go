@@ -1338,6 +1338,24 @@ type PIIField struct {
 // path, or as the one entity reference with a role. The subject is then `type:id`, a pseudonym.
 type PIISubject = json.RawMessage
 
+// Paper defines model for Paper.
+type Paper struct {
+	EventID string `json:"event_id"`
+
+	// FileName Neutral; that of the download.
+	FileName string `json:"file_name"`
+
+	// ID A keyed digest of the bytes, their subject, retention and legal entity.
+	ID          string `json:"id"`
+	KeptAt      string `json:"kept_at"`
+	LegalEntity string `json:"legal_entity"`
+	MediaType   string `json:"media_type"`
+	Retention   string `json:"retention"`
+	Sequence    string `json:"sequence"`
+	SizeBytes   int64  `json:"size_bytes"`
+	Subject     string `json:"subject"`
+}
+
 // ParkedDecision defines model for ParkedDecision.
 type ParkedDecision struct {
 	Action      string `json:"action"`
