@@ -119,7 +119,7 @@ func expectations(t *testing.T) (out []expectation) {
 	add("auditor with another role writes nothing", false, "auditor", accessInput{"action": "intents.submit", "roles": []string{"controller", "auditor"}, "legal_entity": "USMF", "entitled": []string{}})
 	for _, action := range []string{
 		"intents.approve", "events.append", "snapshots.write", "streams.describe", "streams.delete", "streams.tombstone", "event_types.register", "event_types.deprecate", "event_types.confirm", "legal_entities.create", "principals.enroll", "projections.operate", "projections.define",
-		"erasure.request", "erasure.approve", "redaction.request", "redaction.approve", "holds.place", "holds.release",
+		"papers.keep", "erasure.request", "erasure.approve", "redaction.request", "redaction.approve", "holds.place", "holds.release",
 		"subscriptions.manage", "subscriptions.consume", "subscriptions.operate", "webhooks.allow", "webhooks.disclose", "disclosures.grant",
 	} {
 		add("auditor with another role: "+action, false, "auditor", accessInput{
@@ -294,7 +294,7 @@ func readings(t *testing.T) (out []expectation) {
 	add("a service has no grant", accessInput{"roles": []string{"auditor"}, "service": true, "granted": []string{"contact"}}, none)
 	add("another role has no grant", accessInput{"roles": []string{"compliance"}, "service": false, "granted": []string{"contact"}}, none)
 	add("person in the role of a service", accessInput{"roles": []string{"module"}, "service": false}, none)
-	add("two roles", accessInput{"roles": []string{"ap_clerk", "module"}}, map[string][]string{"builtin": {"contact"}, "foreign": byRole["module"]["foreign"]})
+	add("two roles", accessInput{"roles": []string{"ap_clerk", "module"}}, map[string][]string{"builtin": {"contact", "free_text"}, "foreign": byRole["module"]["foreign"]})
 	add("unknown role", accessInput{"roles": []string{"king"}}, none)
 	add("no roles", accessInput{"roles": []string{}}, none)
 	add("roles missing", accessInput{}, none)

@@ -5,12 +5,12 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"iter"
 	"slices"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
-	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/paper"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -38,7 +38,7 @@ type storedPaper struct {
 func (s *Papers) AddPaper(ctx context.Context, p event.PartitionID, c ports.PaperContent) error {
 	return s.do(ctx, func() error {
 		if c.SHA256 != sha256.Sum256(c.Sealed) {
-			return fault.New(fault.Internal, "store.constraint", "the digest is not that of the bytes")
+			return errors.New("the digest is not that of the bytes")
 		}
 		k := paperKey{p, c.SHA256}
 		if _, known := s.papers[k]; !known {

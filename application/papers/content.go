@@ -39,8 +39,8 @@ func appendText(dst []byte, s string) []byte {
 	return append(dst, s...)
 }
 
-// idOf returns the id of a paper: a keyed digest, so it tells nobody outside what the bytes are. It is the
-// same for the same bytes, subject and retention in a legal entity.
+// idOf returns the id of a paper: a keyed digest, so it does not tell what the bytes are. It is the same
+// for the same bytes, subject and retention in a legal entity.
 func (s *Service) idOf(ctx context.Context, k Keep, digest event.Hash) (string, error) {
 	text := appendText(nil, string(binary.BigEndian.AppendUint32(nil, uint32(k.LegalEntity.Partition))))
 	text = appendText(text, k.eventType())

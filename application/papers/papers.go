@@ -19,7 +19,6 @@ import (
 	"strings"
 	"time"
 
-	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -29,9 +28,10 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Appender appends the events: append.Service.
+// Appender appends the event of a paper.
 type Appender interface {
-	Append(ctx context.Context, r eventappend.Request) (receipts []ports.AppendedEvent, replayed bool, err error)
+	// AppendPaper appends an event under the expectation. Faults: those of append.Service.
+	AppendPaper(ctx context.Context, le ports.LegalEntity, actor event.Actor, d event.Draft, expected concurrency.StreamExpectation) error
 }
 
 // Events reads the streams of papers: ports.EventReader.
@@ -120,14 +120,10 @@ func (s *Service) Keep(ctx context.Context, k Keep) (found Found, created bool, 
 	if err != nil {
 		return found, false, err
 	}
-	_, _, err = s.config.Appends.Append(ctx, eventappend.Request{
-		LegalEntity: k.LegalEntity, Actor: k.Actor,
-		Drafts: []event.Draft{{
-			Type: k.eventType(), SchemaVersion: 1, OccurredAt: event.Micros(s.config.Clock.Now()), Stream: paper.Stream(id), Data: data,
-			Entities: []event.EntityRef{{Type: k.Subject.Type(), ID: k.Subject.ID(), Role: paper.RoleSubject}},
-		}},
-		Streams: []concurrency.StreamExpectation{{Stream: paper.Stream(id), Expected: concurrency.NoStream()}},
-	})
+	err = s.config.Appends.AppendPaper(ctx, k.LegalEntity, k.Actor, event.Draft{
+		Type: k.eventType(), SchemaVersion: 1, OccurredAt: event.Micros(s.config.Clock.Now()), Stream: paper.Stream(id), Data: data,
+		Entities: []event.EntityRef{{Type: k.Subject.Type(), ID: k.Subject.ID(), Role: paper.RoleSubject}},
+	}, concurrency.StreamExpectation{Stream: paper.Stream(id), Expected: concurrency.NoStream()})
 	created = err == nil
 	if err != nil && fault.CodeOf(err) != concurrency.CodeWrongExpectedVersion {
 		return found, false, err
@@ -223,7 +219,7 @@ func (s *Service) original(ctx context.Context, f *Found, r module.Reader) (o pa
 	}
 	switch text := string(data.Original); {
 	case text == shredding.Redacted:
-		return o, fault.New(fault.Gone, codeErased, "the subject of this paper was erased, and nobody can read it any more; its event stays")
+		return o, fault.New(fault.Gone, codeErased, "the subject of this paper was erased, so the paper cannot be read any more; its event stays")
 	case strings.HasPrefix(text, `"`):
 		return o, fault.New(fault.Forbidden, "paper.forbidden", "your roles do not read papers (class %s of personal data); an auditor needs a grant and gives a reason", shredding.FreeText)
 	}

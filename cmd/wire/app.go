@@ -270,7 +270,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		Preparer: preparer, Appender: a.Store.Appender, Events: a.Store.Events, Idempotency: a.Store.Intents, Clock: clock, IDs: ids, KeyTTL: c.Idempotency.TTL, Fingerprints: a.vault,
 	})
 	a.papers = papers.New(papers.Config{
-		Store: a.Store.Papers, Appends: a.appends, Events: a.Store.Events, Opener: a.vault, Secrets: a.vault, Clock: clock, Logger: a.logger,
+		Store: a.Store.Papers, Appends: paperWriter{a.appends}, Events: a.Store.Events, Opener: a.vault, Secrets: a.vault, Clock: clock, Logger: a.logger,
 	})
 	if err := a.composeAdministration(ctx, clock, o.installs(a.Catalog)); err != nil {
 		return err

@@ -69,6 +69,9 @@ func (c *checker) check(ctx context.Context, d *contract.Document, date event.Da
 	if err != nil {
 		return nil, err
 	}
+	if err := checkPaper(ctx, c.state, c.kind, d); err != nil {
+		return nil, err
+	}
 	if err := checkWithholding(d, c.settings); err != nil {
 		return nil, err
 	}

@@ -84,9 +84,12 @@ type Discount struct {
 
 // SourceDocument identifies the file a document came from.
 type SourceDocument struct {
-	Syntax   string `json:"syntax"`
+	Syntax string `json:"syntax"`
+	// SHA256 tells files apart: it is the digest of the file, or of the id of its paper. A file that
+	// names a person could be guessed by its own digest after the person was erased.
 	SHA256   string `json:"sha256"`
 	TypeCode string `json:"type_code,omitempty"`
+	Paper    string `json:"paper,omitempty"` // id of the file as it was received, kept by the backbone
 	// Warnings are the rules and codes of the reader's findings that did not refuse the file,
 	// each once.
 	Warnings []string `json:"warnings,omitempty"`
@@ -111,7 +114,7 @@ type Line struct {
 
 // Attachment describes a file; the content is not kept.
 type Attachment struct {
-	ID          string `json:"id,omitempty"` // SHA-256 of the content
+	ID          string `json:"id,omitempty"` // SHA-256 of the content; none in a document whose paper is kept
 	FileName    string `json:"filename,omitempty"`
 	ContentType string `json:"content_type,omitempty"`
 	SizeBytes   int64  `json:"size_bytes,omitempty"`

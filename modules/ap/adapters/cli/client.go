@@ -15,5 +15,8 @@ func Command() *cobra.Command {
 	cmd.AddCommand(ImportStatusCommand(func(server, token string) (StatusAPI, error) {
 		return client.New(client.Config{Server: server, Token: token, Attempts: 1})
 	}))
+	cmd.AddCommand(PaperCommand(func(server, token, reason string) (PaperAPI, error) {
+		return client.New(client.Config{Server: server, Token: token, Reason: reason})
+	}))
 	return cmd
 }

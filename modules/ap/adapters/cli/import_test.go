@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/cli"
@@ -356,10 +358,18 @@ func TestImport_UnreachableServer(t *testing.T) {
 		writeInvoice(t, dir, fmt.Sprintf("%02d.xml", i), sampleNumber, number(fmt.Sprintf("N-%d", i)))
 	}
 	var calls, sent atomic.Int32
+	gone := errors.New("dial tcp 127.0.0.1:1: connect: connection refused")
 	s.before = func(_ context.Context, q submission) error {
 		calls.Add(1)
 		if q.Type != contract.IntentRegisterVendor && sent.Add(1) > 5 { // it answers five, and is gone
-			return errors.New("dial tcp 127.0.0.1:1: connect: connection refused")
+			return gone
+		}
+		return nil
+	}
+	s.beforePaper = func() error {
+		if sent.Load() >= 5 {
+			calls.Add(1)
+			return gone
 		}
 		return nil
 	}
@@ -379,7 +389,7 @@ func TestImport_UnreachableServer(t *testing.T) {
 	require.Positive(t, codes[cli.CodeNoAnswer])
 	require.Positive(t, codes[cli.CodeNotSent])
 
-	s.before = nil
+	s.before, s.beforePaper = nil, nil
 	r = importFolder(t, s, 4, dir)
 	require.Equal(t, 40, r.Totals.Accepted+r.Totals.Duplicate)
 	require.Len(t, s.documents, 40)
@@ -512,4 +522,41 @@ func TestFindFiles(t *testing.T) {
 	require.ErrorContains(t, err, "no *.xml or *.pdf file in")
 	_, err = cli.FindFiles([]string{dir, filepath.Join(dir, "absent")})
 	require.ErrorContains(t, err, "no such file")
+}
+
+// TestImport_KeepsPapers: a document names its file, which is kept for its vendor before, and no event or request
+// has a digest of the file. A file that cannot be kept is not submitted.
+func TestImport_KeepsPapers(t *testing.T) {
+	t.Parallel()
+	dir, s := t.TempDir(), newServer()
+	path := writeInvoice(t, dir, "a.xml")
+	r := importFolder(t, s, 1, dir)
+	require.Equal(t, 1, r.Totals.Accepted)
+	file := r.Files[0]
+	require.Equal(t, client.KeepPaperParams{LegalEntity: "DEMF", Subject: "vendor:" + file.VendorID, Retention: client.RetentionRegulatory, MediaType: "application/xml"}, s.papers[file.Paper])
+	var sent struct {
+		SourceDocument contract.SourceDocument `json:"source_document"`
+	}
+	require.NoError(t, json.Unmarshal(s.received[1].Payload, &sent))
+	require.Equal(t, file.Paper, sent.SourceDocument.Paper)
+	require.Equal(t, einvoice.ReferenceOf(file.Paper), sent.SourceDocument.SHA256)
+	document, err := json.Marshal(s.received[1])
+	require.NoError(t, err)
+	require.NotContains(t, string(document), file.SHA256)
+	require.Empty(t, s.received[0].Source.Reference)
+
+	refusing := newServer()
+	refusing.beforePaper = func() error { return fault.New(fault.FailedPrecondition, "pii.keys_missing", "no key service; configure one") }
+	r = importFolder(t, refusing, 1, dir)
+	require.Equal(t, 1, r.Totals.Refused)
+	require.Equal(t, "pii.keys_missing", r.Files[0].Code)
+	require.Len(t, refusing.received, 1, "the vendor only")
+
+	changing := newServer()
+	changing.after = func(_ submission, out outcome) (outcome, error) {
+		return out, os.WriteFile(path, []byte("<Invoice/>"), 0o600)
+	}
+	r = importFolder(t, changing, 1, dir)
+	require.Equal(t, cli.CodeFileUnreadable, r.Files[0].Code)
+	require.Empty(t, changing.papers)
 }

@@ -51,6 +51,7 @@ type FileResult struct {
 	VendorID   string            `json:"vendor_id,omitempty"`
 	IntentID   string            `json:"intent_id,omitempty"`
 	SHA256     string            `json:"sha256,omitempty"`
+	Paper      string            `json:"paper,omitempty"`  // id of the file as it is kept, also of a refused one
 	Detail     string            `json:"detail,omitempty"` // one sentence and the next step
 	Violations []fault.Violation `json:"violations"`
 	Holds      []Hold            `json:"holds"`

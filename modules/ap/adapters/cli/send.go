@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
@@ -11,7 +12,6 @@ import (
 	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/fault"
-	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
 // retryWaits are the pauses before the retries of a request, unless the server sends a
@@ -70,6 +70,8 @@ func classify(err error) answerClass {
 type submission struct {
 	client.IntentRequest
 	key string
+	// content stands for the payload in a further key, "": the payload itself.
+	content string
 }
 
 // outcome is the server's answer to a submission.
@@ -81,38 +83,39 @@ type outcome struct {
 // send submits an intent and retries while the server is busy or does not answer, which
 // the idempotency key makes safe. If the server knows the key with other content, for
 // example because this run has a posting date, send uses a key that includes a digest of
-// the content; the server then finds duplicates by the document's number. For a vendor the
-// digest is of the file's hash: a registration may name a person, and a digest of a name
-// can be reversed by hashing guesses.
+// the content; the server then finds duplicates by the document's number.
 func (r *run) send(s submission) (outcome, error) {
 	out, err := r.sendWithRetries(s)
 	if code := fault.CodeOf(err); code == "intent.idempotency_mismatch" || code == concurrency.CodeIdempotencyMismatch {
-		content := string(s.Payload)
-		if s.Type == contract.IntentRegisterVendor {
-			content = s.Source.Reference
-		}
-		s.key = idempotencyKey(s.key, digest(s.EffectiveDate, content))
+		s.key = idempotencyKey(s.key, digest(s.EffectiveDate, cmp.Or(s.content, string(s.Payload))))
 		out, err = r.sendWithRetries(s)
 	}
 	return out, err
 }
 
 func (r *run) sendWithRetries(s submission) (outcome, error) {
-	outcomeUnknown := false // an earlier request of this call may have taken effect
+	return withRetries(r, func(outcomeUnknown bool) (out outcome, err error) {
+		out.IntentOutcome, err = r.api.SubmitIntent(r.requests, client.SubmitIntentParams{IdempotencyKey: s.key}, s.IntentRequest, client.Replayed(&out.replayed))
+		// The replay of a request of this call whose answer was lost counts as the first
+		// answer, not as a duplicate.
+		out.replayed = out.replayed && !outcomeUnknown
+		return out, err
+	})
+}
+
+// withRetries sends a request until the server decides about it. outcomeUnknown is true once an
+// earlier request of this call may have taken effect.
+func withRetries[T any](r *run, send func(outcomeUnknown bool) (T, error)) (none T, _ error) {
+	outcomeUnknown := false
 	retries, runningLeft := retryWaits, runningTries
 	for {
 		if r.ctx.Err() != nil && !outcomeUnknown {
-			return outcome{}, errNotSent
+			return none, errNotSent
 		}
-		var out outcome
-		var err error
-		out.IntentOutcome, err = r.api.SubmitIntent(r.requests, client.SubmitIntentParams{IdempotencyKey: s.key}, s.IntentRequest, client.Replayed(&out.replayed))
+		out, err := send(outcomeUnknown)
 		class := classify(err)
 		if err == nil {
 			class = decided
-			// The replay of a request of this call whose answer was lost counts as the first
-			// answer, not as a duplicate.
-			out.replayed = out.replayed && !outcomeUnknown
 		}
 		r.recordAnswer(class, err)
 		outcomeUnknown = outcomeUnknown || class == unknown
@@ -132,7 +135,7 @@ func (r *run) sendWithRetries(s submission) (outcome, error) {
 			pause = min(f.RetryAfter, maxRetryWait)
 		}
 		if r.Wait(r.ctx, pause) != nil {
-			return outcome{}, err
+			return none, err
 		}
 	}
 }

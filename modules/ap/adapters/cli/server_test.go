@@ -3,6 +3,7 @@ package cli_test
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -17,6 +18,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/cli"
@@ -41,6 +43,9 @@ type server struct {
 	vendors   map[string]keyHolder // by identity
 	documents map[string]keyHolder // by kind, vendor and number
 	received  []submission
+
+	papers      map[string]client.KeepPaperParams // by id
+	beforePaper func() error // as before, of papers
 }
 
 // submission is what the import sent.
@@ -67,7 +72,7 @@ type keyHolder struct {
 }
 
 func newServer() *server {
-	return &server{keys: map[string]keptAnswer{}, vendors: map[string]keyHolder{}, documents: map[string]keyHolder{}}
+	return &server{papers: map[string]client.KeepPaperParams{}, keys: map[string]keptAnswer{}, vendors: map[string]keyHolder{}, documents: map[string]keyHolder{}}
 }
 
 func (s *server) SubmitIntent(ctx context.Context, params client.SubmitIntentParams, intent client.IntentRequest, options ...client.Option) (client.IntentOutcome, error) {
@@ -89,11 +94,26 @@ func (s *server) SubmitIntent(ctx context.Context, params client.SubmitIntentPar
 	return out.IntentOutcome, err
 }
 
+// KeepPaper keeps a file of a vendor under an id that depends on both.
+func (s *server) KeepPaper(_ context.Context, params client.KeepPaperParams, file []byte, _ ...client.Option) (client.Paper, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.beforePaper != nil {
+		if err := s.beforePaper(); err != nil {
+			return client.Paper{}, err
+		}
+	}
+	sum := sha256.Sum256(append([]byte(params.Subject), file...))
+	id := event.ID(sum[:16]).String()
+	s.papers[id] = params
+	return client.Paper{ID: id, Subject: params.Subject}, nil
+}
+
 func (s *server) submit(r submission) (outcome, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.received = append(s.received, r)
-	if r.IdempotencyKey == "" || len(r.IdempotencyKey) > 255 || r.Source.Channel != "batch" || len(r.Source.Reference) != 64 {
+	if r.IdempotencyKey == "" || len(r.IdempotencyKey) > 255 || r.Source.Channel != "batch" || (len(r.Source.Reference) != 64) == (r.Type != "ap.register_vendor") {
 		return outcome{}, fault.New(fault.Invalid, "test.request_invalid", "key or source is wrong")
 	}
 	content := r.Type + "\x1f" + r.LegalEntity + "\x1f" + r.EffectiveDate + "\x1f" + string(r.Payload)

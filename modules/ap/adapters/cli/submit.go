@@ -59,7 +59,9 @@ func (r *run) resolveVendor(d *einvoice.Document) (vendorID, intentID string, er
 	if err != nil {
 		return "", "", encodeFault(err)
 	}
-	out, err := r.send(submission{r.newIntent(contract.IntentRegisterVendor, payload, d), idempotencyKey(r.LegalEntity, "vendor", identity)})
+	// A registration may name a person, and a digest of a name can be reversed by hashing guesses. So
+	// can that of the file, which therefore is in a key that expires, and in no event.
+	out, err := r.send(submission{r.newIntent(contract.IntentRegisterVendor, payload, ""), idempotencyKey(r.LegalEntity, "vendor", identity), d.SHA256})
 	if failure, ok := fault.As(err); ok && failure.Code == "ap.vendor.duplicate" && failure.Holder != nil && failure.Holder.DocumentID != "" {
 		v.id = failure.Holder.DocumentID
 		return v.id, "", nil
@@ -87,14 +89,20 @@ func (r *run) resolveVendor(d *einvoice.Document) (vendorID, intentID string, er
 	return v.id, "", nil
 }
 
-// submit sends the document itself.
+// submit keeps the file, then sends the document that names it. The paper of a refused document stays
+// kept, as what was refused.
 func (r *run) submit(p *inputFile) FileResult {
 	d := &p.document
-	payload, err := d.IntentPayload(einvoice.Submission{VendorID: p.result.VendorID})
+	var err error
+	if p.result.Paper, err = r.keepPaper(p); err != nil {
+		return p.result.withError(err)
+	}
+	payload, err := d.IntentPayload(einvoice.Submission{VendorID: p.result.VendorID, Paper: p.result.Paper})
 	if err != nil {
 		return p.result.withError(encodeFault(err))
 	}
-	s := submission{r.newIntent(d.Intent(), payload, d), idempotencyKey(r.LegalEntity, d.SHA256)}
+	reference := einvoice.ReferenceOf(p.result.Paper)
+	s := submission{r.newIntent(d.Intent(), payload, reference), idempotencyKey(r.LegalEntity, reference), ""}
 	if r.PostingDate != nil {
 		s.EffectiveDate = r.PostingDate.String()
 	}
@@ -248,11 +256,11 @@ func (r *run) addFigures(f *FileResult) {
 	}
 }
 
-// newIntent makes a request whose source refers to the file.
-func (r *run) newIntent(intentType string, payload json.RawMessage, d *einvoice.Document) client.IntentRequest {
+// newIntent makes a request whose source refers to the file, if a reference is given.
+func (r *run) newIntent(intentType string, payload json.RawMessage, reference string) client.IntentRequest {
 	return client.IntentRequest{
 		Type: intentType, LegalEntity: r.LegalEntity, Payload: payload,
-		Source: client.Source{System: sourceSystem, Channel: sourceChannel, Reference: d.SHA256},
+		Source: client.Source{System: sourceSystem, Channel: sourceChannel, Reference: reference},
 	}
 }
 

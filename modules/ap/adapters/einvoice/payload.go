@@ -2,6 +2,8 @@ package einvoice
 
 import (
 	"cmp"
+	"crypto/sha256"
+	"encoding/hex"
 	"encoding/json"
 	"errors"
 	"slices"
@@ -13,6 +15,7 @@ import (
 // Submission has the values of an intent that are not in the document.
 type Submission struct {
 	VendorID string // of the registered vendor
+	Paper    string // id of the file as it is kept; "": it is not
 	// Dimensions returns the dimensions of a line, or nil. May be nil.
 	Dimensions func(Line) map[string]string
 }
@@ -64,7 +67,7 @@ func (d Document) IntentPayload(s Submission) (json.RawMessage, error) {
 		PayeeBank:         contract.PayeeBankNone,
 		PayeeDiffers:      d.PayeeDiffers,
 		DueDate:           d.DueDate,
-		SourceDocument:    &contract.SourceDocument{Syntax: d.Syntax, SHA256: d.SHA256, TypeCode: d.TypeCode, Warnings: d.warningCodes()},
+		SourceDocument:    &contract.SourceDocument{Syntax: d.Syntax, SHA256: d.SHA256, TypeCode: d.TypeCode, Warnings: d.warningCodes(), Paper: s.Paper},
 	}}
 	p.PayeeAccounts = d.PaymentAccounts.ids[:min(len(d.PaymentAccounts.ids), maxAccounts)]
 	if !d.Buyer.isEmpty() {
@@ -106,7 +109,20 @@ func (d Document) IntentPayload(s Submission) (json.RawMessage, error) {
 			ID: a.SHA256, FileName: a.FileName, ContentType: a.ContentType, SizeBytes: a.Size,
 		})
 	}
+	if s.Paper != "" { // the attachments are in it
+		p.SourceDocument.SHA256 = ReferenceOf(s.Paper)
+		for i := range p.Attachments {
+			p.Attachments[i].ID = ""
+		}
+	}
 	return json.Marshal(p)
+}
+
+// ReferenceOf is the digest by which the log tells a kept file apart: that of its paper's id, which is keyed.
+// With the file's own digest the log would confirm a guess of a file from which a person was erased.
+func ReferenceOf(paper string) string {
+	digest := sha256.Sum256([]byte(paper))
+	return hex.EncodeToString(digest[:])
 }
 
 // maxWarningCodes is how many codes of warnings a payload takes.
