@@ -53,11 +53,13 @@ func TestContent_Swapped(t *testing.T) {
 	for name, attempt := range map[string]func() ([]byte, error){
 		"another legal entity": func() ([]byte, error) { return open(8, paperID, o, sealed) },
 		"another paper":        func() ([]byte, error) { return open(7, "01JQ8E6Z6G3V5T8C9N2M4K7R1Q", o, sealed) },
-		"another secret":       func() ([]byte, error) { return open(7, paperID, originalOf(bytes.Repeat([]byte{8}, secretSize), file), sealed) },
-		"another digest":       func() ([]byte, error) { return open(7, paperID, originalOf(secret, []byte("x")), sealed) },
-		"a changed byte":       func() ([]byte, error) { return open(7, paperID, o, changed) },
-		"no bytes":             func() ([]byte, error) { return open(7, paperID, o, nil) },
-		"no secret":            func() ([]byte, error) { return open(7, paperID, paper.Original{Secret: "!"}, sealed) },
+		"another secret": func() ([]byte, error) {
+			return open(7, paperID, originalOf(bytes.Repeat([]byte{8}, secretSize), file), sealed)
+		},
+		"another digest": func() ([]byte, error) { return open(7, paperID, originalOf(secret, []byte("x")), sealed) },
+		"a changed byte": func() ([]byte, error) { return open(7, paperID, o, changed) },
+		"no bytes":       func() ([]byte, error) { return open(7, paperID, o, nil) },
+		"no secret":      func() ([]byte, error) { return open(7, paperID, paper.Original{Secret: "!"}, sealed) },
 	} {
 		_, err := attempt()
 		require.Equal(t, paper.ContentMissing().Code, fault.CodeOf(err), name)

@@ -18,6 +18,7 @@ const (
 	Retained = "backbone.paper.retained"
 )
 
+// Names and limits of papers.
 const (
 	StreamType  = "backbone.paper" // the id of a stream is that of its paper
 	RoleSubject = "subject"        // of the entity that a paper is about: the reference decides whose erasure reaches it

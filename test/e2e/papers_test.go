@@ -53,10 +53,16 @@ func TestPapers(t *testing.T) {
 		"paper.media_type_unsupported": func() (answer, error) {
 			return clerk.do("POST", path(subject, "regulatory"), "<script>", "Content-Type", "text/html")
 		},
-		"pii.subject_invalid":       func() (answer, error) { return clerk.do("POST", path("Mira Sandvik", "regulatory"), file, "Content-Type", "text/xml") },
-		"request.parameter_invalid": func() (answer, error) { return clerk.do("POST", path(subject, "standard"), file, "Content-Type", "text/xml") },
-		"paper.empty":               func() (answer, error) { return clerk.do("POST", path(subject, "regulatory"), "", "Content-Type", "text/xml") },
-		"paper.not_found":           func() (answer, error) { return clerk.do("GET", "/api/papers/01JQ8E6Z6G3V5T8C9N2M4K7R1P", "") },
+		"pii.subject_invalid": func() (answer, error) {
+			return clerk.do("POST", path("Mira Sandvik", "regulatory"), file, "Content-Type", "text/xml")
+		},
+		"request.parameter_invalid": func() (answer, error) {
+			return clerk.do("POST", path(subject, "standard"), file, "Content-Type", "text/xml")
+		},
+		"paper.empty": func() (answer, error) {
+			return clerk.do("POST", path(subject, "regulatory"), "", "Content-Type", "text/xml")
+		},
+		"paper.not_found": func() (answer, error) { return clerk.do("GET", "/api/papers/01JQ8E6Z6G3V5T8C9N2M4K7R1P", "") },
 		"http.body_too_large": func() (answer, error) {
 			return clerk.do("POST", path(subject, "regulatory"), strings.Repeat("x", 20<<20+1), "Content-Type", "application/pdf")
 		},

@@ -546,7 +546,9 @@ func TestImport_KeepsPapers(t *testing.T) {
 	require.Empty(t, s.received[0].Source.Reference)
 
 	refusing := newServer()
-	refusing.beforePaper = func() error { return fault.New(fault.FailedPrecondition, "pii.keys_missing", "no key service; configure one") }
+	refusing.beforePaper = func() error {
+		return fault.New(fault.FailedPrecondition, "pii.keys_missing", "no key service; configure one")
+	}
 	r = importFolder(t, refusing, 1, dir)
 	require.Equal(t, 1, r.Totals.Refused)
 	require.Equal(t, "pii.keys_missing", r.Files[0].Code)

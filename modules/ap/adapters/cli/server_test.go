@@ -17,8 +17,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/client"
-	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/cli"
@@ -45,7 +45,7 @@ type server struct {
 	received  []submission
 
 	papers      map[string]client.KeepPaperParams // by id
-	beforePaper func() error // as before, of papers
+	beforePaper func() error                      // as before, of papers
 }
 
 // submission is what the import sent.
