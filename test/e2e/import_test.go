@@ -1,8 +1,6 @@
 package e2e
 
 import (
-	"crypto/sha256"
-	"encoding/hex"
 	"encoding/json"
 	"fmt"
 	"math/big"
@@ -24,6 +22,7 @@ type importReport struct {
 		Status     string `json:"status"`
 		Code       string `json:"code"`
 		DocumentID string `json:"document_id"`
+		Paper      string `json:"paper"`
 		Kind       string `json:"kind"`
 		Violations []struct {
 			Rule string `json:"rule"`
@@ -36,6 +35,22 @@ type importReport struct {
 		Failed            int `json:"failed"`
 		VendorsRegistered int `json:"vendors_registered"`
 	} `json:"totals"`
+}
+
+// requirePaper downloads the paper of a document, which is the file to the byte.
+func requirePaper(t *testing.T, d *dev, entity, document, file string) {
+	t.Helper()
+	kept := filepath.Join(t.TempDir(), "kept")
+	download := func(persona string) result {
+		return d.as(t, persona).command(t, "ap", "paper", "--legal-entity", entity, document, "-o", kept)
+	}
+	refused := download("auditor")
+	require.NotZero(t, refused.code)
+	require.Contains(t, refused.stderr, "paper.forbidden")
+	require.NoFileExists(t, kept)
+	require.Zero(t, download("ap_clerk").code)
+	require.Equal(t, testkit.Must(os.ReadFile(file)), testkit.Must(os.ReadFile(kept)))
+	require.NotZero(t, download("ap_clerk").code, "a file that exists is not overwritten")
 }
 
 func importFiles(t *testing.T, d *dev, entity, folder string) (importReport, result) {
@@ -157,7 +172,7 @@ func requireBooksAgree(t *testing.T, d *dev, entity string) (postings trialBalan
 
 // controlLinesTraced follows every posting on the control account back to its file
 // and returns the files that were reached.
-func controlLinesTraced(t *testing.T, d *dev, entity string, hashes map[string]string) map[string]bool {
+func controlLinesTraced(t *testing.T, d *dev, entity string, papers map[string]string) map[string]bool {
 	t.Helper()
 	auditor := d.as(t, "auditor")
 	journals, err := auditor.events(url.Values{"stream_type": {"type"}, "stream_id": {"gl.journal.posted"}, "legal_entity": {entity}})
@@ -183,7 +198,7 @@ func controlLinesTraced(t *testing.T, d *dev, entity string, hashes map[string]s
 			root := chain.Lineage[0]
 			require.Regexp(t, `^ap\.(invoice|credit_memo)\.submitted$`, root.Type)
 			require.Equal(t, "batch", root.Metadata.Source.Channel)
-			file, known := hashes[root.Metadata.Source.Reference]
+			file, known := papers[root.Metadata.Source.Reference]
 			require.True(t, known, "%s names no file of the import: %s", root.ID, root.Metadata.Source.Reference)
 			reached[file] = true
 		}
@@ -227,16 +242,16 @@ func TestRealDocuments(t *testing.T) {
 		}
 	}
 
-	hashes, accepted := map[string]string{}, map[string]bool{}
+	papers, accepted := map[string]string{}, map[string]bool{}
 	releases := 0
 	for _, f := range report.Files {
 		if f.Status != "accepted" {
 			continue
 		}
-		content, err := os.ReadFile(f.File)
-		require.NoError(t, err)
-		sum := sha256.Sum256(content)
-		hashes[hex.EncodeToString(sum[:])], accepted[f.File] = f.File, true
+		if len(papers) == 0 {
+			requirePaper(t, d, entity, f.DocumentID, f.File)
+		}
+		papers[f.Paper], accepted[f.File] = f.File, true
 		releases += approveDocument(t, d, entity, f.Kind, f.DocumentID)
 	}
 	t.Logf("%d holds released", releases)
@@ -244,7 +259,7 @@ func TestRealDocuments(t *testing.T) {
 	postings, items := requireBooksAgree(t, d, entity)
 	require.Equal(t, "EUR", postings.Currency)
 	require.NotEqual(t, "0.00", postings.TotalDebit)
-	require.Equal(t, accepted, controlLinesTraced(t, d, entity, hashes))
+	require.Equal(t, accepted, controlLinesTraced(t, d, entity, papers))
 	require.LessOrEqual(t, items, 15, "a document of total zero is paid at once")
 
 	verdict := command(t, nil, "verify", "--dsn", d.DSN, "--legal-entity", entity)

@@ -113,7 +113,7 @@ func (s *server) submit(r submission) (outcome, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.received = append(s.received, r)
-	if r.IdempotencyKey == "" || len(r.IdempotencyKey) > 255 || r.Source.Channel != "batch" || (len(r.Source.Reference) != 64) == (r.Type != "ap.register_vendor") {
+	if r.IdempotencyKey == "" || len(r.IdempotencyKey) > 255 || r.Source.Channel != "batch" || (len(r.Source.Reference) != 26) == (r.Type != "ap.register_vendor") {
 		return outcome{}, fault.New(fault.Invalid, "test.request_invalid", "key or source is wrong")
 	}
 	content := r.Type + "\x1f" + r.LegalEntity + "\x1f" + r.EffectiveDate + "\x1f" + string(r.Payload)

@@ -101,8 +101,7 @@ func (r *run) submit(p *inputFile) FileResult {
 	if err != nil {
 		return p.result.withError(encodeFault(err))
 	}
-	reference := einvoice.ReferenceOf(p.result.Paper)
-	s := submission{r.newIntent(d.Intent(), payload, reference), idempotencyKey(r.LegalEntity, reference), ""}
+	s := submission{r.newIntent(d.Intent(), payload, p.result.Paper), idempotencyKey(r.LegalEntity, p.result.Paper), ""}
 	if r.PostingDate != nil {
 		s.EffectiveDate = r.PostingDate.String()
 	}
@@ -256,11 +255,11 @@ func (r *run) addFigures(f *FileResult) {
 	}
 }
 
-// newIntent makes a request whose source refers to the file, if a reference is given.
-func (r *run) newIntent(intentType string, payload json.RawMessage, reference string) client.IntentRequest {
+// newIntent makes a request whose source refers to a paper, if one is kept.
+func (r *run) newIntent(intentType string, payload json.RawMessage, paper string) client.IntentRequest {
 	return client.IntentRequest{
 		Type: intentType, LegalEntity: r.LegalEntity, Payload: payload,
-		Source: client.Source{System: sourceSystem, Channel: sourceChannel, Reference: reference},
+		Source: client.Source{System: sourceSystem, Channel: sourceChannel, Reference: paper},
 	}
 }
 
