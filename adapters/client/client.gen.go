@@ -839,6 +839,7 @@ type ApCorrectCreditMemoPayload struct {
 	Reason           string                              `json:"reason"`
 	RoundingAmount   json.Number                         `json:"rounding_amount,omitempty,omitzero"`
 	SourceDocument   struct {
+		Paper    string   `json:"paper,omitempty,omitzero"`
 		Sha256   string   `json:"sha256"`
 		Syntax   string   `json:"syntax"`
 		TypeCode string   `json:"type_code,omitempty,omitzero"`
@@ -928,6 +929,7 @@ type ApCorrectInvoicePayload struct {
 	Reason           string                           `json:"reason"`
 	RoundingAmount   json.Number                      `json:"rounding_amount,omitempty,omitzero"`
 	SourceDocument   struct {
+		Paper    string   `json:"paper,omitempty,omitzero"`
 		Sha256   string   `json:"sha256"`
 		Syntax   string   `json:"syntax"`
 		TypeCode string   `json:"type_code,omitempty,omitzero"`
@@ -1086,6 +1088,7 @@ type ApDraftCreditMemoPayload struct {
 	PrepaidAmount    json.Number                       `json:"prepaid_amount,omitempty,omitzero"`
 	RoundingAmount   json.Number                       `json:"rounding_amount,omitempty,omitzero"`
 	SourceDocument   struct {
+		Paper    string   `json:"paper,omitempty,omitzero"`
 		Sha256   string   `json:"sha256"`
 		Syntax   string   `json:"syntax"`
 		TypeCode string   `json:"type_code,omitempty,omitzero"`
@@ -1170,6 +1173,7 @@ type ApDraftInvoicePayload struct {
 	PrepaidAmount    json.Number                    `json:"prepaid_amount,omitempty,omitzero"`
 	RoundingAmount   json.Number                    `json:"rounding_amount,omitempty,omitzero"`
 	SourceDocument   struct {
+		Paper    string   `json:"paper,omitempty,omitzero"`
 		Sha256   string   `json:"sha256"`
 		Syntax   string   `json:"syntax"`
 		TypeCode string   `json:"type_code,omitempty,omitzero"`
@@ -1682,6 +1686,7 @@ type ApReinstateCreditMemoPayload struct {
 	Reason           string                                `json:"reason"`
 	RoundingAmount   json.Number                           `json:"rounding_amount,omitempty,omitzero"`
 	SourceDocument   struct {
+		Paper    string   `json:"paper,omitempty,omitzero"`
 		Sha256   string   `json:"sha256"`
 		Syntax   string   `json:"syntax"`
 		TypeCode string   `json:"type_code,omitempty,omitzero"`
@@ -1771,6 +1776,7 @@ type ApReinstateInvoicePayload struct {
 	Reason           string                             `json:"reason"`
 	RoundingAmount   json.Number                        `json:"rounding_amount,omitempty,omitzero"`
 	SourceDocument   struct {
+		Paper    string   `json:"paper,omitempty,omitzero"`
 		Sha256   string   `json:"sha256"`
 		Syntax   string   `json:"syntax"`
 		TypeCode string   `json:"type_code,omitempty,omitzero"`
@@ -1924,6 +1930,7 @@ type ApSubmitCreditMemoPayload struct {
 	PrepaidAmount    json.Number                        `json:"prepaid_amount,omitempty,omitzero"`
 	RoundingAmount   json.Number                        `json:"rounding_amount,omitempty,omitzero"`
 	SourceDocument   struct {
+		Paper    string   `json:"paper,omitempty,omitzero"`
 		Sha256   string   `json:"sha256"`
 		Syntax   string   `json:"syntax"`
 		TypeCode string   `json:"type_code,omitempty,omitzero"`
@@ -2015,6 +2022,7 @@ type ApSubmitInvoicePayload struct {
 	PrepaidAmount    json.Number                     `json:"prepaid_amount,omitempty,omitzero"`
 	RoundingAmount   json.Number                     `json:"rounding_amount,omitempty,omitzero"`
 	SourceDocument   struct {
+		Paper    string   `json:"paper,omitempty,omitzero"`
 		Sha256   string   `json:"sha256"`
 		Syntax   string   `json:"syntax"`
 		TypeCode string   `json:"type_code,omitempty,omitzero"`
