@@ -13,12 +13,17 @@ import (
 // API is what the import calls of a server; *client.Client implements it. It is
 // called concurrently.
 type API interface {
+	IntentAPI
+	// KeepPaper keeps a file. Its errors are as those of SubmitIntent. The same file again is kept once.
+	KeepPaper(ctx context.Context, params client.KeepPaperParams, file []byte, options ...client.Option) (client.Paper, error)
+}
+
+// IntentAPI takes intents.
+type IntentAPI interface {
 	// SubmitIntent sends an intent. A refusal is the *fault.Error that the server's
 	// problem document describes; any other error means that there was no answer, and
 	// the outcome is unknown.
 	SubmitIntent(ctx context.Context, params client.SubmitIntentParams, intent client.IntentRequest, options ...client.Option) (client.IntentOutcome, error)
-	// KeepPaper keeps a file. Its errors are as those of SubmitIntent. The same file again is kept once.
-	KeepPaper(ctx context.Context, params client.KeepPaperParams, file []byte, options ...client.Option) (client.Paper, error)
 }
 
 // Exit codes of the import.

@@ -64,7 +64,7 @@ func Import(ctx context.Context, api API, files []string, o Options) *Report {
 
 	inputs := listInputs(files, o.Mapping)
 	r := &run{
-		api: api, Options: o, ctx: ctx, stop: stop, requests: requests,
+		api: api, papers: api, Options: o, ctx: ctx, stop: stop, requests: requests,
 		inputs: inputs, results: make([]FileResult, len(inputs)), turn: closedChannel(), lanes: map[string]chan struct{}{},
 		vendors: map[string]*vendor{}, booked: map[string]bookedDocument{},
 	}
@@ -79,7 +79,8 @@ func Import(ctx context.Context, api API, files []string, o Options) *Report {
 // run is the state of one import.
 type run struct {
 	Options
-	api      API
+	api      IntentAPI
+	papers   API             // keeps the files; nil for an import of other files
 	ctx      context.Context // once it ends, no request is started
 	stop     context.CancelCauseFunc
 	requests context.Context // of the requests; outlives ctx by the grace

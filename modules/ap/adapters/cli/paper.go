@@ -24,6 +24,6 @@ func (r *run) keepPaper(p *inputFile) (id string, err error) {
 	if bytes.HasPrefix(file, []byte("%PDF-")) {
 		params.MediaType = "application/pdf"
 	}
-	kept, err := withRetries(r, func(bool) (client.Paper, error) { return r.api.KeepPaper(r.requests, params, file) })
+	kept, err := withRetries(r, func(bool) (client.Paper, error) { return r.papers.KeepPaper(r.requests, params, file) })
 	return kept.ID, err
 }

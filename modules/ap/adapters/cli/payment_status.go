@@ -29,7 +29,7 @@ import (
 
 // StatusAPI is what the import of payment statuses calls of a server; *client.Client implements it.
 type StatusAPI interface {
-	API
+	IntentAPI
 	// ReadApPayments lists the payments of a run, for statuses of whole files and blocks.
 	ReadApPayments(ctx context.Context, params client.ReadApPaymentsParams, options ...client.Option) (client.ApPaymentsReport, error)
 }
@@ -240,10 +240,13 @@ func (r *run) submitStatus(report *pain002.Report, s reportedStatus) PaymentOutc
 	if err != nil {
 		return o.withError(err)
 	}
-	out, err := r.send(submission{client.IntentRequest{
-		Type: contract.IntentImportPaymentStatus, LegalEntity: r.LegalEntity, Payload: payload,
-		Source: client.Source{System: "backbone ap import-status", Channel: sourceChannel, Reference: report.SHA256},
-	}, idempotencyKey(r.LegalEntity, "payment-status", report.MessageID, s.paymentID, s.Code)})
+	out, err := r.send(submission{
+		IntentRequest: client.IntentRequest{
+			Type: contract.IntentImportPaymentStatus, LegalEntity: r.LegalEntity, Payload: payload,
+			Source: client.Source{System: "backbone ap import-status", Channel: sourceChannel, Reference: report.SHA256},
+		},
+		key: idempotencyKey(r.LegalEntity, "payment-status", report.MessageID, s.paymentID, s.Code),
+	})
 	if err != nil {
 		return o.withError(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/url"
 	"os"
 	"os/signal"
 	"path/filepath"
@@ -27,7 +28,7 @@ import (
 
 // BankAPI is what imports and matching call of a server; *client.Client implements it.
 type BankAPI interface {
-	API
+	ReadModel(ctx context.Context, path string, query url.Values, out any, options ...client.Option) error
 	SubmitIntent(ctx context.Context, params client.SubmitIntentParams, intent client.IntentRequest, options ...client.Option) (client.IntentOutcome, error)
 }
 
