@@ -330,5 +330,5 @@ func TestReadModelGrants(t *testing.T) {
 		tables++
 	}
 	require.NoError(t, rows.Err())
-	require.Equal(t, 14, tables)
+	require.Equal(t, 17, tables)
 }

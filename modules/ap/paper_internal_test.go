@@ -29,14 +29,13 @@ func (s keptPapers) Stream(_ context.Context, id event.StreamID) (any, event.Ver
 func TestCheckPaper(t *testing.T) {
 	t.Parallel()
 	state := keptPapers{subjects: map[string]shredding.Subject{"P-1": "vendor:V-1", "P-2": "vendor:V-2", "P-3": "employee:V-1"}}
-	check := func(name string) string {
-		d := &contract.Document{VendorID: "V-1", SourceDocument: &contract.SourceDocument{Paper: name}}
-		return fault.CodeOf(checkPaper(t.Context(), state, contract.CreditMemo, d))
+	for _, kind := range []string{"invoice", "credit_memo"} {
+		for name, code := range map[string]string{
+			"": "", "P-1": "", "P-2": "ap." + kind + ".paper_not_found", "P-3": "ap." + kind + ".paper_not_found", "P-4": "ap." + kind + ".paper_not_found",
+		} {
+			d := &contract.Document{VendorID: "V-1", SourceDocument: &contract.SourceDocument{Paper: name}}
+			require.Equal(t, code, fault.CodeOf(checkPaper(t.Context(), state, contract.Kind(kind), d)), name)
+		}
+		require.NoError(t, checkPaper(t.Context(), state, contract.Kind(kind), &contract.Document{VendorID: "V-1"}))
 	}
-	for name, code := range map[string]string{
-		"": "", "P-1": "", "P-2": "ap.credit_memo.paper_not_found", "P-3": "ap.credit_memo.paper_not_found", "P-4": "ap.credit_memo.paper_not_found",
-	} {
-		require.Equal(t, code, check(name), name)
-	}
-	require.NoError(t, checkPaper(t.Context(), state, contract.Invoice, &contract.Document{VendorID: "V-1"}))
 }

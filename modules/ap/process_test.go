@@ -86,6 +86,17 @@ func TestEveryIntent_AnswersItsProcess(t *testing.T) {
 		{"account": "6200", "debit_credit": "debit", "amount": n("10")}, {"account": "1200", "debit_credit": "credit", "amount": n("10")},
 	}}
 	posted := do("gl_accountant", "gl.post_journal", journal)
+	line := object{"account": "1200", "statement_id": "S-1", "line_number": 1}
+	do("treasurer", "gl.import_bank_statement", object{
+		"account": "1200", "statement_id": "S-1", "currency": "EUR", "statement_date": "2025-03-16", "opening_balance": n("0"), "closing_balance": n("-10"),
+		"lines": []object{{"debit_credit": "debit", "amount": n("10"), "booking_date": "2025-03-16"}},
+	})
+	matched := object{"journal_lines": []object{{"journal_id": posted.Events[0].Stream.ID, "line_number": 2}}}
+	maps.Copy(matched, line)
+	do("treasurer", "gl.match_bank_line", matched)
+	unmatched := object{"reason": "another payment"}
+	maps.Copy(unmatched, line)
+	do("treasurer", "gl.unmatch_bank_line", unmatched)
 	do("controller", "gl.load_opening_balances", object{"date": "2025-01-01", "lines": journal["lines"]})
 	do("gl_accountant", "gl.define_recurring_journal", object{
 		"recurring_id": "RENT", "description": "Rent", "schedule": object{"every": "month", "on": "day", "day": 20}, "from": "2025-03-01", "lines": journal["lines"],
@@ -220,6 +231,7 @@ func TestEveryIntent_AnswersItsProcess(t *testing.T) {
 		in(proposed, "treasurer", "ap.export_payment_run", object{"run_id": run(proposed)})
 		in(proposed, "treasurer", "ap.execute_payment", execution(run(proposed)+"-P1", nil))
 		in(proposed, "treasurer", "ap.void_payment", object{"payment_id": run(proposed) + "-P1", "reason": "taken back"})
+		in(failed, "treasurer", "ap.import_payment_status", object{"message_id": "BANK-1", "payment_id": run(failed) + "-P1", "status": "PDNG"})
 		in(failed, "treasurer", "ap.fail_payment", object{"payment_id": run(failed) + "-P1", "reason_code": "AC01"})
 	}
 	ordered := do("module", "ap.record_purchase_order", orderPayload(nil))

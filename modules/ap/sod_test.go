@@ -132,6 +132,7 @@ func TestRoles(t *testing.T) {
 		"ap.execute_payment":       "treasurer module",
 		"ap.fail_payment":          "treasurer module",
 		"ap.void_payment":          "treasurer",
+		"ap.import_payment_status": "treasurer",
 		"ap.discard_draft":         "ap_clerk module",
 		"ap.apply_credit":          "ap_clerk",
 		"ap.unapply_credit":        "ap_clerk",

@@ -114,19 +114,22 @@ func TestMatchBankLine(t *testing.T) {
 	ten, twenty, other := b.execute(t, "gl_accountant", "gl.post_journal", spend("10", "2026-03-09")), b.execute(t, "gl_accountant", "gl.post_journal", spend("20", "2026-03-12")),
 		b.execute(t, "gl_accountant", "gl.post_journal", twoLines("10", "10", "USD", "2026-03-10"))
 
+	b.execute(t, "treasurer", "gl.import_bank_statement", strings.NewReplacer("USD", "EUR", "1010", "1000").Replace(statement("S-E", "2026-03-10", "0", "-10", "-10")))
+
 	for name, c := range map[string]struct{ code, role, payload string }{
-		"not the treasurer":       {"intent.forbidden", "gl_accountant", matchLine("S-1", 2, journalLine(ten, 2))},
-		"not the importer":        {"intent.forbidden", "importer", matchLine("S-1", 2, journalLine(ten, 2))},
-		"no statement":            {"gl.bank_statement.not_found", "treasurer", matchLine("S-2", 1, journalLine(ten, 2))},
-		"no such line":            {"gl.bank_line.not_found", "treasurer", matchLine("S-1", 3, journalLine(ten, 2))},
-		"no journal":              {"gl.journal.not_found", "treasurer", matchLine("S-1", 2, `{"journal_id": "01JQ7B8C9D0E1F2G3H4J5K6M7N", "line_number": 2}`)},
-		"no line of the journal":  {"gl.journal_line.not_found", "treasurer", matchLine("S-1", 2, journalLine(ten, 3))},
-		"line of another account": {"gl.bank_line.account_mismatch", "treasurer", matchLine("S-1", 2, journalLine(other, 2))},
-		"another amount":          {"gl.bank_line.amount_mismatch", "treasurer", matchLine("S-1", 1, journalLine(ten, 2))},
-		"line named twice":        {"intent.schema_invalid", "treasurer", matchLine("S-1", 2, journalLine(ten, 2), journalLine(ten, 2))},
-		"no journal lines":        {"intent.schema_invalid", "treasurer", matchLine("S-1", 2)},
-		"too many journal lines":  {"intent.schema_invalid", "treasurer", matchLine("S-1", 2, slices.Repeat([]string{journalLine(ten, 2)}, 41)...)},
-		"nothing to take back":    {"gl.bank_line.not_matched", "treasurer", ""},
+		"line in another currency": {"gl.bank_line.currency_mismatch", "treasurer", strings.Replace(matchLine("S-E", 1, journalLine(other, 2)), "1010", "1000", 1)},
+		"not the treasurer":        {"intent.forbidden", "gl_accountant", matchLine("S-1", 2, journalLine(ten, 2))},
+		"not the importer":         {"intent.forbidden", "importer", matchLine("S-1", 2, journalLine(ten, 2))},
+		"no statement":             {"gl.bank_statement.not_found", "treasurer", matchLine("S-2", 1, journalLine(ten, 2))},
+		"no such line":             {"gl.bank_line.not_found", "treasurer", matchLine("S-1", 3, journalLine(ten, 2))},
+		"no journal":               {"gl.journal.not_found", "treasurer", matchLine("S-1", 2, `{"journal_id": "01JQ7B8C9D0E1F2G3H4J5K6M7N", "line_number": 2}`)},
+		"no line of the journal":   {"gl.journal_line.not_found", "treasurer", matchLine("S-1", 2, journalLine(ten, 3))},
+		"line of another account":  {"gl.bank_line.account_mismatch", "treasurer", matchLine("S-1", 2, journalLine(other, 2))},
+		"another amount":           {"gl.bank_line.amount_mismatch", "treasurer", matchLine("S-1", 1, journalLine(ten, 2))},
+		"line named twice":         {"intent.schema_invalid", "treasurer", matchLine("S-1", 2, journalLine(ten, 2), journalLine(ten, 2))},
+		"no journal lines":         {"intent.schema_invalid", "treasurer", matchLine("S-1", 2)},
+		"too many journal lines":   {"intent.schema_invalid", "treasurer", matchLine("S-1", 2, slices.Repeat([]string{journalLine(ten, 2)}, 41)...)},
+		"nothing to take back":     {"gl.bank_line.not_matched", "treasurer", ""},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.payload == "" {

@@ -78,6 +78,7 @@ func TestChecks_OtherData(t *testing.T) {
 		{"gl.fiscal_year.defined", "gl.fiscal_year.data_invalid", `[]`},
 		{"gl.calendar.extended", "gl.fiscal_year.data_invalid", `[]`},
 		{"gl.allocation.defined", "gl.allocation.data_invalid", `[]`},
+		{"gl.bank_statement.imported", "gl.bank_statement.data_invalid", `[]`},
 		{"gl.journal.posted", "gl.journal.data_invalid", `[]`},
 		{"gl.journal.posted", "gl.journal.data_invalid", `{"lines": 1}`},
 		{"gl.journal.posted", "gl.journal.side_invalid", `{"journal_number": "GJ-2026-000001", "description": "x", "functional_currency": "USD", "lines": [

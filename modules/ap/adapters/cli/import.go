@@ -115,6 +115,7 @@ type bookedDocument struct {
 // inputFile is a file that was read.
 type inputFile struct {
 	document einvoice.Document
+	content  []byte // of a document of a CSV file, its part of it; nil: the file is the document
 	result   FileResult
 	err      error // the file is refused, or could not be read
 }

@@ -63,7 +63,7 @@ func readCSV(path string, mapping *csvinvoice.Mapping) []*inputFile {
 	}
 	documents := make([]*inputFile, len(results))
 	for i, r := range results {
-		documents[i] = &inputFile{document: r.Document, result: FileResult{File: path, Row: r.Row}, err: r.Err}
+		documents[i] = &inputFile{document: r.Document, content: r.Content, result: FileResult{File: path, Row: r.Row}, err: r.Err}
 		documents[i].describe()
 	}
 	return documents

@@ -18,8 +18,9 @@ import (
 // Result is one document of a file.
 type Result struct {
 	Document einvoice.Document
-	Row      int   // line of the file where its first row begins, from 1
-	Err      error // a fault: the document is refused
+	Content  []byte // the document's part of the file: header and rows as CSV in UTF-8
+	Row      int    // line of the file where its first row begins, from 1
+	Err      error  // a fault: the document is refused
 }
 
 // row is one row of a file.
@@ -56,8 +57,13 @@ func Read(r io.Reader, m *Mapping) ([]Result, error) {
 	for _, group := range m.group(columns, rows) {
 		rd := reading{mapping: m, columns: columns, rows: group}
 		d := rd.document()
-		d.SHA256 = digest(header, group)
-		results = append(results, Result{Document: d, Row: group[0].line, Err: rd.refusal(d.SHA256)})
+		content, err := m.contentOf(header, group)
+		if err != nil {
+			return nil, err
+		}
+		digest := sha256.Sum256(content)
+		d.SHA256 = hex.EncodeToString(digest[:])
+		results = append(results, Result{Document: d, Content: content, Row: group[0].line, Err: rd.refusal(d.SHA256)})
 	}
 	return results, nil
 }
@@ -146,15 +152,17 @@ func (m *Mapping) group(columns map[string]int, rows []row) [][]row {
 	return groups
 }
 
-// digest identifies the content of a document: the header and its rows.
-func digest(header []string, rows []row) string {
-	h := sha256.New()
-	write := func(cells []string) { _, _ = io.WriteString(h, strings.Join(cells, "\x1f")+"\x1e") }
-	write(header)
+// contentOf is the part of the file that a document is: the header and its rows, in UTF-8.
+func (m *Mapping) contentOf(header []string, rows []row) ([]byte, error) {
+	var content bytes.Buffer
+	w := csv.NewWriter(&content)
+	w.Comma = m.separator
+	err := w.Write(header)
 	for _, r := range rows {
-		write(r.cells)
+		err = errors.Join(err, w.Write(r.cells))
 	}
-	return hex.EncodeToString(h.Sum(nil))
+	w.Flush()
+	return content.Bytes(), errors.Join(err, w.Error())
 }
 
 // refusal makes the fault of a document with findings of severity error.
