@@ -85,11 +85,13 @@ func TestDefaults(t *testing.T) {
 	require.NoError(t, err)
 	invoice, err := os.ReadFile(filepath.Join("..", "..", "test", "samples", "ubl", "06-invoice-dkk-rounding.xml"))
 	require.NoError(t, err)
+	statement, err := os.ReadFile(filepath.Join("..", "..", "test", "samples", "camt", "01-statement-v02.xml"))
+	require.NoError(t, err)
 	t.Chdir(t.TempDir())
 	for name, content := range map[string]string{
 		"pain002.xml": `<Document xmlns="urn:iso:std:iso:20022:tech:xsd:pain.002.001.10"><CstmrPmtStsRpt><GrpHdr><MsgId>B1</MsgId></GrpHdr><OrgnlGrpInfAndSts><OrgnlMsgId>R1</OrgnlMsgId></OrgnlGrpInfAndSts>
 			<OrgnlPmtInfAndSts><TxInfAndSts><OrgnlEndToEndId>R1-P1</OrgnlEndToEndId><TxSts>ACSP</TxSts></TxInfAndSts></OrgnlPmtInfAndSts></CstmrPmtStsRpt></Document>`,
-		"inbox/invoice.xml": string(invoice), "machines.yaml": "name: machines-serviced\n",
+		"inbox/invoice.xml": string(invoice), "march.xml": string(statement), "machines.yaml": "name: machines-serviced\n",
 		"types/equipment.machine.serviced.v2.json": `{"type":"equipment.machine.serviced","schema_version":2}`,
 	} {
 		require.NoError(t, os.MkdirAll(filepath.Dir(name), 0o700))
@@ -161,7 +163,7 @@ func exampleOf(t *testing.T, c *cobra.Command) []string {
 
 // inOneLegalEntity are commands that ask no server before a legal entity is named, there or in the environment.
 var inOneLegalEntity = []string{
-	"ap import", "ap import-status", "ap payment-file", "entity", "gl export", "streams delete", "streams metadata", "streams show", "streams tombstone", "trace",
+	"ap import", "ap import-status", "ap payment-file", "entity", "gl export", "gl import-statement", "gl match", "streams delete", "streams metadata", "streams show", "streams tombstone", "trace",
 }
 
 // readsModel reports whether a command is made from the declaration of a read model.
@@ -182,6 +184,8 @@ var differences = map[string]string{
 	"listEvents direction":           "the last event of a document",
 	"listEvents limit":               "the last event of a document",
 	"listPrincipals limit":           "the command follows the pages",
+	"readGlBankReconciliation as_of": "lines of all days are matched",
+	"readStream direction":           "a paper is named by one of the last events of a document",
 	"submitIntent /source/reference": "where the document came from",
 	"subscribeToAll from":            "a person who looks on wants what comes, a client that processes events wants all of them",
 }

@@ -51,7 +51,7 @@ func TestDeclaredTables(t *testing.T) {
 			declared[name] = append([]string{"partition_id", "version"}, table.Key...)
 		}
 	}
-	require.Len(t, tablesOf(builtInHandlers()), 5)
+	require.Len(t, tablesOf(builtInHandlers()), 8)
 	require.Len(t, declared, len(keys))
 	for name, key := range keys {
 		require.Equal(t, slices.Sorted(slices.Values(key)), slices.Sorted(slices.Values(declared[name])), name)
@@ -104,5 +104,5 @@ func TestDeclaredTargets(t *testing.T) {
 		all += personal
 	}
 	require.Equal(t, 3, all)
-	require.Len(t, targetsOf(builtInHandlers()), 5)
+	require.Len(t, targetsOf(builtInHandlers()), 8)
 }

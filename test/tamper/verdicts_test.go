@@ -77,7 +77,11 @@ func readModel(name, projection, columns string, constants ...string) table {
 	}
 	return table{
 		name: name, target: fmt.Sprintf("version = %d", activeVersions[projection]), columns: all, deleted: c, invented: c,
-		edits:   map[string]string{"version": "version + 100", "sequence": "sequence + 1000", "line_number": "line_number + 1000", "kind": "'credit_memo'", "status": "'blocked'", "state": "'rejected'", "side": "CASE side WHEN 'debit' THEN 'credit' ELSE 'debit' END"},
+		edits: map[string]string{
+			"version": "version + 100", "sequence": "sequence + 1000", "until_sequence": "until_sequence - 1", "line_number": "line_number + 1000",
+			"kind": "'credit_memo'", "status": "'blocked'", "state": "'rejected'", "side": "CASE side WHEN 'debit' THEN 'credit' ELSE 'debit' END",
+			"step": "CASE WHEN step = 'exported' THEN 'rejected' WHEN step = 'failed' THEN 'voided' WHEN step IN ('executed', 'voided', 'status_reported') THEN 'failed' ELSE 'exported' END",
+		},
 		invents: map[string]string{"version": "version"},
 	}
 }
