@@ -684,13 +684,13 @@ func (w *worker) reverseDue(b *yearBooks, through string) {
 	})
 }
 
-// closeForGood repeats a hard close until no client's intent waits in the month and nothing is
-// due in it.
+// closeForGood repeats a hard close until no client's intent waits in the month, none begins to
+// wait beside the close, and nothing is due in it.
 func (w *worker) closeForGood(b *yearBooks, m int) {
 	_, last, period := month(m)
 	w.until(b, "the hard close of "+period, func() (bool, string) {
 		w.reverseDue(b, last)
-		_, code := w.do("controller", b, "gl.close_period", object{"module": "gl", "period": period, "level": "hard"})
+		_, code := w.do("controller", b, "gl.close_period", object{"module": "gl", "period": period, "level": "hard"}, "append.condition_failed")
 		return code == "", code
 	})
 }
