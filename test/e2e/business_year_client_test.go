@@ -699,6 +699,7 @@ func (w *worker) closeForGood(b *yearBooks, m int) {
 func (w *worker) endYear(b *yearBooks) {
 	for m := w.y.plan.months + 1; m <= 12 && !w.y.failed(); m++ { // without business
 		_, last, period := month(m)
+		w.do("gl_accountant", b, "gl.run_recurring", object{"through": last})
 		w.reverseDue(b, last)
 		w.do("controller", b, "gl.close_period", object{"module": "gl", "period": period, "level": "soft"})
 		w.closeForGood(b, m-1)

@@ -268,7 +268,7 @@ func (m *canaryScenario) changeVendors(t *testing.T) {
 		return out
 	}
 	sole := object{
-		"vendor_id": m.vendor, "natural_person": true, "country": "CH",
+		"vendor_id": m.vendor, "natural_person": true, "country": "CH", "vat_id_unverified": true,
 		"person": object{"name": m.vendorName, "address": m.vendorAddress, "vat_id": m.vendorVAT},
 	}
 	contact := object{"vendor_id": m.vendor, "contact_id": m.contact, "name": m.contactName, "email": m.relativeEmail, "phone": m.relativePhone, "function": m.note[:90]}
