@@ -159,7 +159,7 @@ func TestMatch(t *testing.T) {
 	}
 	server := newBankServer()
 	server.proposed = []map[string]any{row("S-1", 1, "J-1"), row("S-2", 1, "J-2"), row("S-1", 2, "")}
-	server.refuse["S-2"] = fault.New(fault.Conflict, "gl.bank_line.already_matched", "matched meanwhile")
+	server.refuse["S-2"] = fault.New(fault.Conflict, "gl.bank_line.already_matched", "another match has the line")
 	report, err := cli.Match(t.Context(), server, "DEMF", "1010")
 	require.NoError(t, err)
 	require.Equal(t, map[string]int{"matched": 1, "refused": 1}, report.Totals)
