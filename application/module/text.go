@@ -32,7 +32,7 @@ func WithTextCheck(plan func(context.Context, Input, State) (Plan, error), check
 		if err != nil {
 			return Plan{}, err
 		}
-		refusal := checkTexts(root, "", "", check)
+		refusal := checkTexts(root, check)
 		if refusal == nil {
 			return plan(ctx, in, s)
 		}
@@ -58,7 +58,7 @@ func CheckTexts(payload json.RawMessage, members ...string) error {
 	if err != nil {
 		return err
 	}
-	return checkTexts(root, "", "", textsOf(members))
+	return checkTexts(root, textsOf(members))
 }
 
 func textsOf(members []string) TextCheck {
@@ -70,19 +70,48 @@ func textsOf(members []string) TextCheck {
 	}
 }
 
-func checkTexts(v any, pointer, member string, check TextCheck) error {
+// checkTexts returns the refusal of the first refused string, in the order of the members' names. It
+// makes pointers and an order only once there is one.
+func checkTexts(root any, check TextCheck) error {
+	if passes(root, "", check) {
+		return nil
+	}
+	return firstRefusal(root, "", "", check)
+}
+
+func passes(v any, member string, check TextCheck) bool {
+	switch v := v.(type) {
+	case string:
+		return check(member, "", v) == nil
+	case []any:
+		for _, element := range v {
+			if !passes(element, member, check) {
+				return false
+			}
+		}
+	case map[string]any:
+		for name, value := range v {
+			if !passes(value, name, check) {
+				return false
+			}
+		}
+	}
+	return true
+}
+
+func firstRefusal(v any, pointer, member string, check TextCheck) error {
 	switch v := v.(type) {
 	case string:
 		return check(member, pointer, v)
 	case []any:
 		for i, element := range v {
-			if err := checkTexts(element, pointer+"/"+strconv.Itoa(i), member, check); err != nil {
+			if err := firstRefusal(element, pointer+"/"+strconv.Itoa(i), member, check); err != nil {
 				return err
 			}
 		}
 	case map[string]any:
 		for _, name := range slices.Sorted(maps.Keys(v)) {
-			if err := checkTexts(v[name], pointer+"/"+jsondoc.EscapeToken(name), name, check); err != nil {
+			if err := firstRefusal(v[name], pointer+"/"+jsondoc.EscapeToken(name), name, check); err != nil {
 				return err
 			}
 		}
