@@ -4,7 +4,6 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
-	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -39,16 +38,7 @@ func NewVendorProjection() *VendorProjection { return &VendorProjection{queries:
 
 // Apply implements ports.ProjectionHandler; tx must be a pgx.Tx.
 func (p *VendorProjection) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
-	db, err := plugin.Tx(tx)
-	if err != nil {
-		return err
-	}
-	for i := range b.Events {
-		if err := p.apply(ctx, db, int32(b.Version), &b.Events[i]); err != nil {
-			return fmt.Errorf("event %s: %w", b.Events[i].ID, err)
-		}
-	}
-	return nil
+	return plugin.ApplyEach(ctx, tx, b, p.apply)
 }
 
 // The tables of ap.vendors.
