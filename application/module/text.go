@@ -1,8 +1,11 @@
 package module
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"maps"
 	"slices"
 	"strconv"
@@ -28,11 +31,10 @@ func WithTexts(plan func(context.Context, Input, State) (Plan, error), members .
 // planner would not keep either.
 func WithTextCheck(plan func(context.Context, Input, State) (Plan, error), check TextCheck) func(context.Context, Input, State) (Plan, error) {
 	return func(ctx context.Context, in Input, s State) (Plan, error) {
-		root, err := jsondoc.Decode(in.Payload)
+		refusal, err := checkTexts(in.Payload, check)
 		if err != nil {
 			return Plan{}, err
 		}
-		refusal := checkTexts(root, check)
 		if refusal == nil {
 			return plan(ctx, in, s)
 		}
@@ -54,11 +56,8 @@ func WithTextCheck(plan func(context.Context, Input, State) (Plan, error), check
 // CheckTexts checks every string in a member with one of the names, at any depth, in the
 // order of the members' names. Faults: those of text.Check.
 func CheckTexts(payload json.RawMessage, members ...string) error {
-	root, err := jsondoc.Decode(payload)
-	if err != nil {
-		return err
-	}
-	return checkTexts(root, textsOf(members))
+	refusal, err := checkTexts(payload, textsOf(members))
+	return cmp.Or(err, refusal)
 }
 
 func textsOf(members []string) TextCheck {
@@ -70,33 +69,63 @@ func textsOf(members []string) TextCheck {
 	}
 }
 
-// checkTexts returns the refusal of the first refused string, in the order of the members' names. It
-// makes pointers and an order only once there is one.
-func checkTexts(root any, check TextCheck) error {
-	if passes(root, "", check) {
-		return nil
+// checkTexts returns the refusal of the first refused string, in the order of the members' names. Only
+// then it decodes the payload: every intent is checked, and hardly any is refused.
+func checkTexts(payload json.RawMessage, check TextCheck) (refusal, err error) {
+	start, end, _, err := jsondoc.Locate(payload, "")
+	if err != nil {
+		return nil, err
 	}
-	return firstRefusal(root, "", "", check)
+	if err := checkStrings(payload, start, end, "", check); err == nil {
+		return nil, nil
+	} else if !errors.Is(err, errRefused) {
+		return nil, err
+	}
+	root, err := jsondoc.Decode(payload)
+	if err != nil {
+		return nil, err
+	}
+	return firstRefusal(root, "", "", check), nil
 }
 
-func passes(v any, member string, check TextCheck) bool {
-	switch v := v.(type) {
-	case string:
-		return check(member, "", v) == nil
-	case []any:
-		for _, element := range v {
-			if !passes(element, member, check) {
-				return false
-			}
+// errRefused ends a walk at a string that is refused.
+var errRefused = errors.New("a string is refused")
+
+// checkStrings checks the strings of the value at raw[start:end]: errRefused.
+func checkStrings(raw []byte, start, end int, member string, check TextCheck) error {
+	switch raw[start] {
+	case '"':
+		s, err := unquote(raw[start+1 : end-1])
+		if err == nil && check(member, "", s) != nil {
+			err = errRefused
 		}
-	case map[string]any:
-		for name, value := range v {
-			if !passes(value, name, check) {
-				return false
+		return err
+	case '[':
+		return jsondoc.EachElement(raw, start, func(_, start, end int) error {
+			return checkStrings(raw, start, end, member, check)
+		})
+	case '{':
+		return jsondoc.EachMember(raw, start, func(name []byte, start, end int) error {
+			if c := raw[start]; c != '"' && c != '[' && c != '{' {
+				return nil
 			}
-		}
+			member, err := unquote(name)
+			if err != nil {
+				return err
+			}
+			return checkStrings(raw, start, end, member, check)
+		})
 	}
-	return true
+	return nil
+}
+
+// unquote decodes a string as written, without its quotes.
+func unquote(written []byte) (s string, err error) {
+	if bytes.IndexByte(written, '\\') < 0 {
+		return string(written), nil
+	}
+	err = json.Unmarshal(append(append([]byte{'"'}, written...), '"'), &s)
+	return s, err
 }
 
 func firstRefusal(v any, pointer, member string, check TextCheck) error {

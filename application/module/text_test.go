@@ -17,6 +17,8 @@ func TestCheckTexts(t *testing.T) {
 		`{"description": "a\u202eb"}`:                                "/description",
 		`{"lines": [{"description": "a"}, {"description": " "}]}`:    "/lines/1/description",
 		`{"reason": ["a", "\u200b"]}`:                                "/reason/1",
+		` {"de\u0073cription": "4111111111111111"} `:                 "/description",
+		`{"description": "\\ \" Rent", "lines": [], "reason": null}`: "",
 		`{"person/x": {"reason": "4111111111111111"}}`:               "/person~1x/reason",
 	} {
 		err := module.CheckTexts(json.RawMessage(payload), "description", "reason")
