@@ -6,7 +6,6 @@ import (
 
 	"github.com/jackc/pgx/v5"
 
-	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -17,21 +16,6 @@ func Tx(tx ports.ProjectionTx) (pgx.Tx, error) {
 		return nil, fmt.Errorf("a projection of a module writes in a pgx.Tx, not in a %T", tx)
 	}
 	return db, nil
-}
-
-// ApplyEach applies the events of a batch one by one: Apply of a ports.ProjectionHandler that writes
-// the rows of each event on its own.
-func ApplyEach(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch, apply func(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded) error) error {
-	db, err := Tx(tx)
-	if err != nil {
-		return err
-	}
-	for i := range b.Events {
-		if err := apply(ctx, db, int32(b.Version), &b.Events[i]); err != nil {
-			return fmt.Errorf("event %s: %w", b.Events[i].ID, err)
-		}
-	}
-	return nil
 }
 
 // DeleteRows removes the rows of the batch's version in its partition from tables that no

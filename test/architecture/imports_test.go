@@ -58,7 +58,7 @@ var layers = []layer{
 	{"adapters/postgres/*/", []string{"domain/", "ports", "adapters/postgres/internal/"}, []string{""}},
 	{"adapters/postgres/", []string{"domain/", "ports", "adapters/postgres/"}, []string{""}},
 	// The door for modules joins their declarations with their adapters.
-	{"adapters/plugin", []string{"domain/event", "domain/fault", "ports", "application/module", "configs/demo"}, []string{""}},
+	{"adapters/plugin", []string{"domain/fault", "ports", "application/module", "configs/demo"}, []string{""}},
 	{"adapters/*/", []string{"domain/", "ports", "adapters/{1}/"}, []string{""}},
 	{"modules", []string{"adapters/plugin", "modules/*/adapters/plugin"}, nil},
 	{"modules/*/adapters/plugin", []string{"ports", "adapters/plugin", "configs/demo", "modules/{1}/", "sql/{1}/"}, []string{""}},

@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -59,7 +60,16 @@ func (p *PurchaseOrderProjection) Reset(ctx context.Context, tx ports.Projection
 
 // Apply implements ports.ProjectionHandler; tx must be a pgx.Tx.
 func (p *PurchaseOrderProjection) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
-	return plugin.ApplyEach(ctx, tx, b, p.apply)
+	db, err := plugin.Tx(tx)
+	if err != nil {
+		return err
+	}
+	for i := range b.Events {
+		if err := p.apply(ctx, db, int32(b.Version), &b.Events[i]); err != nil {
+			return fmt.Errorf("event %s: %w", b.Events[i].ID, err)
+		}
+	}
+	return nil
 }
 
 func (p *PurchaseOrderProjection) apply(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded) error {

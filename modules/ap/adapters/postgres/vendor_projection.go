@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
@@ -38,7 +39,16 @@ func NewVendorProjection() *VendorProjection { return &VendorProjection{queries:
 
 // Apply implements ports.ProjectionHandler; tx must be a pgx.Tx.
 func (p *VendorProjection) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
-	return plugin.ApplyEach(ctx, tx, b, p.apply)
+	db, err := plugin.Tx(tx)
+	if err != nil {
+		return err
+	}
+	for i := range b.Events {
+		if err := p.apply(ctx, db, int32(b.Version), &b.Events[i]); err != nil {
+			return fmt.Errorf("event %s: %w", b.Events[i].ID, err)
+		}
+	}
+	return nil
 }
 
 // The tables of ap.vendors.

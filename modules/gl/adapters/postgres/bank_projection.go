@@ -3,6 +3,7 @@ package postgres
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 
 	"github.com/jackc/pgx/v5"
 
@@ -58,7 +59,16 @@ func (p *BankProjection) Reset(ctx context.Context, tx ports.ProjectionTx, b por
 
 // Apply implements ports.ProjectionHandler; tx must be a pgx.Tx.
 func (p *BankProjection) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
-	return plugin.ApplyEach(ctx, tx, b, p.apply)
+	db, err := plugin.Tx(tx)
+	if err != nil {
+		return err
+	}
+	for i := range b.Events {
+		if err := p.apply(ctx, db, int32(b.Version), &b.Events[i]); err != nil {
+			return fmt.Errorf("event %s: %w", b.Events[i].ID, err)
+		}
+	}
+	return nil
 }
 
 func (p *BankProjection) apply(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded) error {
