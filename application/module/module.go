@@ -131,9 +131,9 @@ type State interface {
 	// CodeReportUnbound, report.parameter_*, report.too_many_rows beyond MaxReportRows, read.rebuilding.
 	Report(ctx context.Context, r ReportRead) (rows []any, err error)
 	// Waiting finds the intents of the types (none: of any type) that wait for approval with an
-	// effective date in the range, for closing periods. That no further intent begins to wait
-	// becomes an append condition, so a close and a submission that race are decided under the
-	// append lock. It never uses cached states.
+	// effective date in the range, for closing periods. That no further intent begins to wait in the
+	// months of the range becomes an append condition, so a close and a submission that race are
+	// decided under the append lock. It never uses cached states.
 	Waiting(ctx context.Context, types []string, from, to event.Date) (WaitingIntents, error)
 	// Open returns a document with its sealed values in clear, such as a member of a folded
 	// state. An erased value is shredding.Redacted; what was opened is no expectation, so a

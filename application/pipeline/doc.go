@@ -14,7 +14,7 @@
 // ports.EventAppender, which checks them under its lock. If that check fails, or if cached
 // states led to a refusal, the planner runs again on fresh state: at once after a run on
 // cached states, else after the next pause of Config.Retries. Decisions and dry runs use
-// fresh state only. What State.Waiting counted is not checked again.
+// fresh state only.
 //
 // # How a submission ends
 //

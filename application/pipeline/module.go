@@ -121,6 +121,9 @@ func (a *attempt) eventAbout(row *intent.Intent, w outcomeWrite, binding intent.
 		data.Refusal = &refusalReason{row.Refusal.Code, row.Refusal.Kind, row.Refusal.Rule}
 	}
 	b := a.batchAbout(row, w.about, data, row.UpdatedAt)
+	if data.Effective != nil {
+		b.Drafts[0].Tags = []string{intent.WaitingTag(row.EffectiveDate)}
+	}
 	b.Rules, b.Binding = row.Rules, &binding
 	b.EventIDs = []event.ID{module.DeriveID(row.ID, aboutEventIDBase+row.Revision)}
 	return b

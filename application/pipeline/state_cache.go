@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"slices"
 	"sync"
+	"time"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/concurrency"
@@ -268,8 +269,8 @@ func (v *planView) Open(ctx context.Context, document json.RawMessage) (json.Raw
 }
 
 // Waiting implements module.State. It reads the head before the rows, so the rows have every
-// intent that waited then; the condition refuses the append if one began to wait since, or waits
-// on with another plan and so perhaps another date. An intent that is decided while the
+// intent that waited then; the condition refuses the append if one began to wait in these months
+// since, or waits on with another plan and so perhaps another date. An intent that is decided while the
 // planner runs needs no condition: with fewer of them the planner refuses less.
 func (v *planView) Waiting(ctx context.Context, types []string, from, to event.Date) (module.WaitingIntents, error) {
 	var found module.WaitingIntents
@@ -295,10 +296,18 @@ func (v *planView) Waiting(ctx context.Context, types []string, from, to event.D
 			q.After = page[len(page)-1].ID
 		}
 	}
-	v.conditions = append(v.conditions, concurrency.AppendCondition{
-		Items: []concurrency.Item{{Types: []string{intent.Waiting, intent.ApprovalRecorded}}}, After: head.Sequence,
-	})
+	v.conditions = append(v.conditions, concurrency.AppendCondition{Items: waitingItems(from, to), After: head.Sequence})
 	return found, nil
+}
+
+// waitingItems select the events of intents that wait with an effective date in the months of the range.
+func waitingItems(from, to event.Date) []concurrency.Item {
+	var items []concurrency.Item
+	first := from.Time()
+	for month := time.Date(first.Year(), first.Month(), 1, 0, 0, 0, 0, time.UTC); !month.After(to.Time()); month = month.AddDate(0, 1, 0) {
+		items = append(items, concurrency.Item{Types: []string{intent.Waiting, intent.ApprovalRecorded}, Tags: []string{intent.WaitingTag(event.DateOf(month))}})
+	}
+	return items
 }
 
 // containsOrEmpty reports whether a list of names has a name; an empty list has every name.

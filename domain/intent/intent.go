@@ -53,6 +53,11 @@ const (
 	ExecutedEmpty    = "backbone.intent.executed"         // executed with a plan that has no events
 )
 
+// WaitingTag is the tag of Waiting and ApprovalRecorded events whose intent has an effective date in the
+// month of d. A close of a period names it in the condition of its append, so that an intent that
+// begins to wait in another month does not disturb it.
+func WaitingTag(d event.Date) string { return "waiting:" + d.String()[:len("2006-01")] }
+
 // IsAbout reports whether an event type is one of those about intents.
 func IsAbout(eventType string) bool { return strings.HasPrefix(eventType, EventPrefix+".intent.") }
 
