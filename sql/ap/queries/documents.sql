@@ -47,23 +47,15 @@ FROM (
 ) AS s
 ON CONFLICT DO NOTHING;
 
--- name: DocumentStateEnd :exec
+-- One statement for each document: joined with a set of them, a plan that was cached while the
+-- table was small reads all rows of the legal entity until statistics are collected.
+
+-- name: DocumentStateEnd :batchexec
 UPDATE ap.document_states AS s
-SET until_sequence = g.sequence
-FROM (
-    SELECT
-        n.document_id,
-        min(n.sequence) AS sequence
-    FROM (
-        SELECT
-            unnest(@sequences::bigint[]) AS sequence,
-            unnest(@document_ids::text[]) AS document_id
-    ) AS n
-    GROUP BY n.document_id
-) AS g
+SET until_sequence = @sequence
 WHERE
-    s.partition_id = @partition_id AND s.version = @version AND s.document_id = g.document_id
-    AND s.sequence < g.sequence AND s.until_sequence > g.sequence;
+    s.partition_id = @partition_id AND s.version = @version AND s.document_id = @document_id
+    AND s.sequence < @sequence AND s.until_sequence > @sequence;
 
 -- name: DocumentStateInsert :exec
 INSERT INTO ap.document_states (partition_id, version, sequence, until_sequence, recorded_at, document_id, state)

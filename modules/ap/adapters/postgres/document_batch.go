@@ -50,6 +50,8 @@ type documentBatch struct {
 	settlements apdb.DocumentSettlementInsertParams
 	steps       apdb.DocumentStepInsertParams
 	states      apdb.DocumentStateInsertParams
+	ended       []*apdb.DocumentStateEndParams // states of earlier batches
+	stated      map[string]bool                // the documents in states
 }
 
 func newDocumentBatch(partition, version int32) *documentBatch {
@@ -59,6 +61,7 @@ func newDocumentBatch(partition, version int32) *documentBatch {
 		settlements: apdb.DocumentSettlementInsertParams{PartitionID: partition, Version: version},
 		steps:       apdb.DocumentStepInsertParams{PartitionID: partition, Version: version},
 		states:      apdb.DocumentStateInsertParams{PartitionID: partition, Version: version},
+		stated:      map[string]bool{},
 	}
 }
 
@@ -88,12 +91,24 @@ func (b *documentBatch) write(ctx context.Context, db pgx.Tx, queries *apdb.Quer
 	if len(b.states.Sequences) == 0 {
 		return nil
 	}
-	if err := queries.DocumentStateEnd(ctx, db, &apdb.DocumentStateEndParams{
-		Sequences: b.states.Sequences, DocumentIds: b.states.DocumentIds, PartitionID: b.states.PartitionID, Version: b.states.Version,
-	}); err != nil {
+	if err := b.endStates(ctx, db, queries); err != nil {
 		return err
 	}
 	return queries.DocumentStateInsert(ctx, db, &b.states)
+}
+
+// endStates ends what documents were before this batch.
+func (b *documentBatch) endStates(ctx context.Context, db pgx.Tx, queries *apdb.Queries) error {
+	if len(b.ended) == 0 {
+		return nil
+	}
+	var failed error
+	queries.DocumentStateEnd(ctx, db, b.ended).Exec(func(_ int, err error) {
+		if failed == nil {
+			failed = err
+		}
+	})
+	return failed
 }
 
 // add adds the rows of an event of a document's stream.
@@ -275,6 +290,12 @@ func (b *documentBatch) appendSettlement(e *event.Recorded, action, amount, func
 
 func (b *documentBatch) addState(e *event.Recorded, state domain.State) {
 	rows := &b.states
+	if e.StreamVersion > 1 && !b.stated[e.Stream.ID] {
+		b.ended = append(b.ended, &apdb.DocumentStateEndParams{
+			Sequence: int64(e.Sequence), PartitionID: rows.PartitionID, Version: rows.Version, DocumentID: e.Stream.ID,
+		})
+	}
+	b.stated[e.Stream.ID] = true
 	rows.Sequences = append(rows.Sequences, int64(e.Sequence))
 	rows.RecordedAts = append(rows.RecordedAts, e.RecordedAt)
 	rows.DocumentIds = append(rows.DocumentIds, e.Stream.ID)

@@ -79,42 +79,6 @@ func (q *Queries) DocumentInsert(ctx context.Context, db DBTX, arg *DocumentInse
 	return err
 }
 
-const documentStateEnd = `-- name: DocumentStateEnd :exec
-UPDATE ap.document_states AS s
-SET until_sequence = g.sequence
-FROM (
-    SELECT
-        n.document_id,
-        min(n.sequence) AS sequence
-    FROM (
-        SELECT
-            unnest($3::bigint[]) AS sequence,
-            unnest($4::text[]) AS document_id
-    ) AS n
-    GROUP BY n.document_id
-) AS g
-WHERE
-    s.partition_id = $1 AND s.version = $2 AND s.document_id = g.document_id
-    AND s.sequence < g.sequence AND s.until_sequence > g.sequence
-`
-
-type DocumentStateEndParams struct {
-	PartitionID int32
-	Version     int32
-	Sequences   []int64
-	DocumentIds []string
-}
-
-func (q *Queries) DocumentStateEnd(ctx context.Context, db DBTX, arg *DocumentStateEndParams) error {
-	_, err := db.Exec(ctx, documentStateEnd,
-		arg.PartitionID,
-		arg.Version,
-		arg.Sequences,
-		arg.DocumentIds,
-	)
-	return err
-}
-
 const documentStateInsert = `-- name: DocumentStateInsert :exec
 INSERT INTO ap.document_states (partition_id, version, sequence, until_sequence, recorded_at, document_id, state)
 SELECT
