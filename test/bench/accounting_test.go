@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -132,6 +133,8 @@ func reportAccounting(t *testing.T, o options, cluster *embeddedpg.Cluster, figu
 	execute(t, dsn, "VACUUM ANALYZE")
 	a.reportReports(o, figures)
 	a.reportPaymentRun(o, figures)
+	awaitCaughtUp(t, a.server.App)
+	a.reportReplay(figures)
 }
 
 // reportJournals measures journals of two lines, and fills the ledger with large ones.
@@ -278,6 +281,41 @@ func (a *accountingFixture) reportPaymentRun(o options, figures *table) {
 	})
 	figures.addText(fmt.Sprintf("Payment run of %d documents", documents), "%.1f s", time.Since(started).Seconds())
 	figures.addText("   proposed, exported, executed", "%.1f s, %.1f s, %.1f s", proposed.Seconds(), (exported - proposed).Seconds(), (time.Since(started) - exported).Seconds())
+}
+
+// reportReplay measures how fast all projections read the books again from their first event, each
+// into a version beside the one that is read.
+func (a *accountingFixture) reportReplay(figures *table) {
+	operator, projections := a.clients(1, "operator")[0], a.server.App.Catalog.Projections
+	building := func(method, projection, body string) (passed int, caughtUp bool) {
+		answer, err := operator.want(http.StatusOK, method, "/api/admin/projections/"+projection+"/rebuild", "", []byte(body))
+		require.NoError(a.t, err)
+		var s rebuildStatus
+		require.NoError(a.t, json.Unmarshal(answer, &s))
+		require.NotNil(a.t, s.Building, projection)
+		require.Zero(a.t, s.Building.Faulted, projection)
+		passed, err = strconv.Atoi(s.Building.Done)
+		require.NoError(a.t, err)
+		return passed, s.Building.CaughtUp
+	}
+	started := time.Now()
+	for _, p := range projections {
+		building(http.MethodPost, p.Name, `{"switch":false}`)
+	}
+	events := 0 // that all of them passed
+	require.Eventually(a.t, func() bool {
+		events = 0
+		for _, p := range projections {
+			passed, caughtUp := building(http.MethodGet, p.Name, "")
+			if !caughtUp {
+				return false
+			}
+			events += passed
+		}
+		return true
+	}, time.Hour, 100*time.Millisecond)
+	seconds, each := time.Since(started).Seconds(), float64(events)/float64(len(projections))
+	figures.addText(fmt.Sprintf("Books of %.0f events read again by %d projections", each, len(projections)), "%s, %.0f s", perSecond(each/seconds, "events"), seconds)
 }
 
 // ublInvoice is an invoice in UBL of one of ten vendors.
