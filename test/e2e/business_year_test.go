@@ -359,7 +359,7 @@ func (w *worker) do(persona string, b *yearBooks, intentType string, payload obj
 		if a.status >= http.StatusBadRequest {
 			code = a.code()
 			if len(used) > 1 { // it waits on, and would keep its month open
-				_, err = w.decide(b, "cfo", o.IntentID, "reject", key+"-end")
+				_, err = w.turnDown(b, persona, o.IntentID, key+"-end")
 			}
 			break
 		}
@@ -369,7 +369,7 @@ func (w *worker) do(persona string, b *yearBooks, intentType string, payload obj
 		}
 		if w.chance(4) {
 			code = "rejected"
-			a, err = w.decide(b, "cfo", o.IntentID, "reject", key+"-reject")
+			a, err = w.turnDown(b, persona, o.IntentID, key+"-reject")
 			if err == nil && a.status >= http.StatusBadRequest {
 				err = fmt.Errorf("rejecting %s: %s", intentType, a)
 			}
@@ -402,10 +402,23 @@ func (w *worker) do(persona string, b *yearBooks, intentType string, payload obj
 	return o, code
 }
 
-// decide approves or rejects a waiting intent.
+// turnDown ends a waiting intent: the cfo rejects it, or withdraws it as its requester.
+func (w *worker) turnDown(b *yearBooks, requester, intentID, key string) (answer, error) {
+	decision := "reject"
+	if requester == "cfo" {
+		decision = "withdraw"
+	}
+	return w.decide(b, "cfo", intentID, decision, key)
+}
+
+// decide approves, rejects or withdraws a waiting intent.
 func (w *worker) decide(b *yearBooks, persona, intentID, decision, key string) (answer, error) {
 	return w.y.persist(func(d devFile) (answer, error) {
-		return clientOf(d, persona).do("POST", "/api/intents/"+intentID+"/"+decision+"?legal_entity="+b.entity, map[string]string{"approve": "{}", "reject": `{"reason":"not now"}`}[decision], "Idempotency-Key", key)
+		body := `{"reason":"not now"}`
+		if decision == "approve" {
+			body = "{}"
+		}
+		return clientOf(d, persona).do("POST", "/api/intents/"+intentID+"/"+decision+"?legal_entity="+b.entity, body, "Idempotency-Key", key)
 	})
 }
 
