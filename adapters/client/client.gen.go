@@ -15,6 +15,13 @@ const (
 	ApBlockVendorPayloadScopePayment ApBlockVendorPayloadScope = "payment"
 )
 
+// Defines values for ApChangeVendorPayloadOrderRequired.
+const (
+	Always  ApChangeVendorPayloadOrderRequired = "always"
+	Default ApChangeVendorPayloadOrderRequired = "default"
+	Never   ApChangeVendorPayloadOrderRequired = "never"
+)
+
 // Defines values for ApConfigurePayloadMatchPolicy.
 const (
 	Off      ApConfigurePayloadMatchPolicy = "off"
@@ -672,12 +679,13 @@ type ApBlockVendorPayloadScope string
 
 // ApChangeVendorPayload defines model for ApChangeVendorPayload.
 type ApChangeVendorPayload struct {
-	Country           string            `json:"country,omitempty,omitzero"`
-	Currency          string            `json:"currency,omitempty,omitzero"`
-	DefaultAccount    string            `json:"default_account,omitempty,omitzero"`
-	DefaultDimensions map[string]string `json:"default_dimensions,omitempty,omitzero"`
-	Name              string            `json:"name,omitempty,omitzero"`
-	PartyID           string            `json:"party_id,omitempty,omitzero"`
+	Country           string                             `json:"country,omitempty,omitzero"`
+	Currency          string                             `json:"currency,omitempty,omitzero"`
+	DefaultAccount    string                             `json:"default_account,omitempty,omitzero"`
+	DefaultDimensions map[string]string                  `json:"default_dimensions,omitempty,omitzero"`
+	Name              string                             `json:"name,omitempty,omitzero"`
+	OrderRequired     ApChangeVendorPayloadOrderRequired `json:"order_required,omitempty,omitzero"`
+	PartyID           string                             `json:"party_id,omitempty,omitzero"`
 	Person            struct {
 		Address string `json:"address,omitempty,omitzero"`
 		Name    string `json:"name"`
@@ -694,6 +702,9 @@ type ApChangeVendorPayload struct {
 	VendorID        string `json:"vendor_id"`
 	WithholdingCode string `json:"withholding_code,omitempty,omitzero"`
 }
+
+// ApChangeVendorPayloadOrderRequired defines model for ApChangeVendorPayload.OrderRequired.
+type ApChangeVendorPayloadOrderRequired string
 
 // ApCloseChecklistReport defines model for ApCloseChecklistReport.
 type ApCloseChecklistReport struct {
@@ -766,6 +777,8 @@ type ApConfigurePayload struct {
 		GlAccountant json.Number `json:"gl_accountant,omitempty,omitzero"`
 	} `json:"limits,omitempty,omitzero"`
 	Match struct {
+		OrderRequired       bool                          `json:"order_required,omitempty,omitzero"`
+		OrderRequiredAbove  json.Number                   `json:"order_required_above,omitempty,omitzero"`
 		OverOrderedPercent  json.Number                   `json:"over_ordered_percent,omitempty,omitzero"`
 		OverReceivedPercent json.Number                   `json:"over_received_percent,omitempty,omitzero"`
 		Policy              ApConfigurePayloadMatchPolicy `json:"policy,omitempty,omitzero"`

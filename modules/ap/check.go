@@ -4,9 +4,11 @@ import (
 	"context"
 	"fmt"
 	"slices"
+	"strings"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 	"github.com/erpbackbone/backbone/modules/ap/domain"
@@ -79,7 +81,11 @@ func (c *checker) check(ctx context.Context, d *contract.Document, date event.Da
 	if err != nil {
 		return nil, err
 	}
-	match, err := matchOrder(ctx, c.state, c.settings.Match, c.kind, d, currency)
+	settings := c.settings.Match
+	if settings.OrderRequired, err = c.orderRequired(ctx, d, date); err != nil {
+		return nil, err
+	}
+	match, err := matchOrder(ctx, c.state, settings, c.kind, d, currency)
 	if err != nil {
 		return nil, err
 	}
@@ -110,6 +116,31 @@ func (c *checker) check(ctx context.Context, d *contract.Document, date event.Da
 		kind: c.kind, body: *d, dimensions: dimensions, period: period, matchTags: tags,
 		findings: findings, warnings: coded.warnings, coding: coded.rule, match: match,
 	}, nil
+}
+
+// orderRequired reports whether a document that names no purchase order is held for it. Only
+// invoices of goods and services are: credit memos give back, and what a prepayment is for is on the
+// invoice that uses it. The vendor's exception comes before the settings. A total that has no
+// exchange rate on the date counts as above the limit.
+func (c *checker) orderRequired(ctx context.Context, d *contract.Document, date event.Date) (bool, error) {
+	m := c.settings.Match
+	if m.Policy == contract.MatchOff || c.kind != contract.Invoice || !isStandard(d) || domain.NamesOrder(d) {
+		return false, nil
+	}
+	switch c.vendor.OrderRequired {
+	case contract.OrderRequiredAlways:
+		return true, nil
+	case contract.OrderRequiredNever:
+		return false, nil
+	}
+	if !m.OrderRequired || m.OrderRequiredAbove.IsZero() {
+		return m.OrderRequired, nil
+	}
+	total, _, _, err := c.ledger.FunctionalAmount(ctx, d.TotalAmount, d.Currency, date)
+	if strings.HasPrefix(fault.CodeOf(err), "gl.rate.") {
+		return true, nil
+	}
+	return err == nil && total.Cmp(m.OrderRequiredAbove) > 0, err
 }
 
 func (b *checkedBody) rules() []event.RuleEvaluation {

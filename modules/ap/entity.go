@@ -16,7 +16,7 @@ import (
 // and documents. Amounts are decimal strings in the currency of their row.
 func registerEntities(r *module.Registrar) {
 	r.EntityFold(module.EntityFold{
-		EntityType: contract.EntityVendor, Version: 2,
+		EntityType: contract.EntityVendor, Version: 3,
 		New:   func(id string) any { return &vendorEntity{VendorID: id} },
 		Apply: func(s any, e event.Recorded, data []byte) error { return s.(*vendorEntity).apply(e, data) },
 	})
@@ -59,6 +59,7 @@ type vendorEntity struct {
 	Person        json.RawMessage         `json:"person,omitempty"` // of a natural person, sealed
 	Currency      string                  `json:"currency,omitempty"`
 	Terms         *contract.Terms         `json:"terms,omitempty"`
+	OrderRequired string                  `json:"order_required,omitempty"` // always, never; "" and default: as the settings say
 	Contacts      map[string]contactState `json:"contacts,omitempty"`
 	BankRequest   *accountState           `json:"bank_request,omitempty"`  // that waits for a decision
 	BankAccounts  map[string]accountState `json:"bank_accounts,omitempty"` // approved, by currency
@@ -175,6 +176,7 @@ func (v *vendorEntity) applyChange(data []byte) error {
 		return err
 	}
 	v.Country, v.Currency, v.Name = cmp.Or(c.Country, v.Country), cmp.Or(c.Currency, v.Currency), cmp.Or(c.Name, v.Name)
+	v.OrderRequired = cmp.Or(c.OrderRequired, v.OrderRequired)
 	if c.Terms != nil {
 		v.Terms = c.Terms
 	}

@@ -183,7 +183,7 @@ func (d declarations) register(r *module.Registrar) error {
 func registerFolds(r *module.Registrar) {
 	r.Fold(module.FoldOf(contract.StreamSettings, domain.NewSettings))
 	vendor := module.FoldOf(contract.StreamVendor, func() *domain.Vendor { return &domain.Vendor{} })
-	vendor.Codec = module.JSONCodec[domain.Vendor](2) // contacts change for years
+	vendor.Codec = module.JSONCodec[domain.Vendor](3) // contacts change for years
 	r.Fold(vendor)
 	r.Fold(module.FoldOf(contract.StreamPaymentRun, func() *domain.PaymentRun { return &domain.PaymentRun{} }))
 	r.Fold(module.FoldOf(contract.StreamPayment, func() *domain.Payment { return &domain.Payment{} }))

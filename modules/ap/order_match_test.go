@@ -1,6 +1,7 @@
 package ap_test
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -175,6 +176,78 @@ func TestMatch_Findings(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestMatch_OrderRequired submits invoices that name no order.
+func TestMatch_OrderRequired(t *testing.T) {
+	t.Parallel()
+	const missing = "PO_MISSING order: a recorded order, got "
+	for name, tc := range map[string]struct {
+		policy   string // default two_way
+		settings object
+		vendor   string // order_required of the vendor
+		intent   string // default ap.submit_invoice
+		document object
+		want     []string
+	}{
+		"not required":                 {},
+		"required":                     {settings: object{"order_required": true}, want: []string{missing}},
+		"matching is off":              {policy: "off", settings: object{"order_required": true}, vendor: "always"},
+		"limit alone requires nothing": {settings: object{"order_required_above": 1}},
+		"at the limit":                 {settings: object{"order_required": true, "order_required_above": n("250.00")}},
+		"above the limit":              {settings: object{"order_required": true, "order_required_above": n("249.99")}, want: []string{missing}},
+		"in book currency below":       {settings: object{"order_required": true, "order_required_above": n("231.13")}, document: object{"currency": "USD"}},
+		"in book currency above":       {settings: object{"order_required": true, "order_required_above": n("231.12")}, document: object{"currency": "USD"}, want: []string{missing}},
+		"no rate":                      {settings: object{"order_required": true, "order_required_above": 1000}, document: object{"currency": "GBP"}, want: []string{missing}},
+		"vendor always":                {settings: object{"order_required_above": 1000}, vendor: "always", want: []string{missing}},
+		"vendor never":                 {settings: object{"order_required": true}, vendor: "never"},
+		"vendor as the settings say":   {settings: object{"order_required": true}, vendor: "default", want: []string{missing}},
+		"credit memo":                  {settings: object{"order_required": true}, vendor: "always", intent: "ap.submit_credit_memo"},
+		"prepayment":                   {settings: object{"order_required": true}, vendor: "always", document: object{"document_type": "prepayment"}},
+		"opening item":                 {settings: object{"order_required": true}, document: object{"document_type": "opening"}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			b := newBooks(t)
+			b.match(cmp.Or(tc.policy, "two_way"), tc.settings)
+			if tc.vendor != "" {
+				b.execute("vendor_admin", "ap.change_vendor", object{"vendor_id": "V1", "order_required": "never", "reason": "before"})
+				b.execute("vendor_admin", "ap.change_vendor", object{"vendor_id": "V1", "order_required": tc.vendor, "reason": "exception"})
+				entity, _ := b.entityOf("vendor", "V1")
+				require.Equal(t, tc.vendor, entity["order_required"])
+			}
+			events := b.events(b.execute("ap_clerk", cmp.Or(tc.intent, "ap.submit_invoice"), documentPayload("V1", "A", "250.00", tc.document)))
+			require.Equal(t, append([]string{}, tc.want...), findings(events))
+		})
+	}
+}
+
+// TestMatch_OrderRequiredReleased follows a hold for a missing order to its release: by a person, by an
+// order that the correction names, and by the settings.
+func TestMatch_OrderRequiredReleased(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	b.match("two_way", object{"order_required": true})
+	b.order(nil)
+	validated := func(id string) recorded {
+		t.Helper()
+		events := b.events(b.execute("ap_clerk", "ap.validate_invoice", object{"invoice_id": id}))
+		require.Equal(t, "ap.invoice.validated", events[len(events)-1].Type)
+		return events[len(events)-1]
+	}
+	released := b.invoice(documentPayload("V1", "A", "10", nil))
+	b.refuse("ap.invoice.on_hold", "approver", "ap.approve_invoice", object{"invoice_id": released})
+	b.execute("approver", "ap.release_hold", object{"hold_id": released + "-H1", "reason": "rent"})
+	require.Equal(t, "no_order", validated(released).data["match"], "a released finding does not come back")
+
+	corrected := b.invoice(documentPayload("V1", "B", "250", nil))
+	body := orderInvoice("", "10", "250", object{"vendor_id": nil, "invoice_number": nil, "invoice_id": corrected, "reason": "order"})
+	require.Contains(t, types(b.events(b.execute("ap_clerk", "ap.correct_invoice", body))), "ap.invoice.validated")
+
+	waiting := b.invoice(documentPayload("V1", "C", "30", nil))
+	b.refuse("ap.invoice.on_hold", "ap_clerk", "ap.validate_invoice", object{"invoice_id": waiting})
+	b.execute("admin", "ap.configure", object{"match": object{"order_required": false}})
+	validated(waiting)
 }
 
 // TestMatch_Validated shows what the validated event says of each line, and that lines without an

@@ -79,6 +79,9 @@ func checkSettings(c *contract.SettingsChanged, today event.Date) error {
 		if err := amount(m.UnitPriceAmount, "/match/unit_price_amount"); err != nil {
 			return err
 		}
+		if err := amount(m.OrderRequiredAbove, "/match/order_required_above"); err != nil {
+			return err
+		}
 		for _, percent := range []struct {
 			field string
 			value *money.Number

@@ -141,6 +141,8 @@ type MatchSettings struct {
 	UnitPriceAmount     *money.Number `json:"unit_price_amount,omitempty"`  // largest difference of a unit price, in document currency
 	OverOrderedPercent  *money.Number `json:"over_ordered_percent,omitempty"`
 	OverReceivedPercent *money.Number `json:"over_received_percent,omitempty"`
+	OrderRequired       *bool         `json:"order_required,omitempty"`       // invoices without an order are held
+	OrderRequiredAbove  *money.Number `json:"order_required_above,omitempty"` // only those of a larger total, in functional currency
 }
 
 // MatchedLine is a line of a document beside the line of the order that it bills. Quantities are

@@ -13,10 +13,18 @@ type VendorChange struct {
 	DefaultAccount    string            `json:"default_account,omitempty"`
 	DefaultDimensions map[string]string `json:"default_dimensions,omitempty"`
 	WithholdingCode   string            `json:"withholding_code,omitempty"`
+	OrderRequired     string            `json:"order_required,omitempty"` // OrderRequiredAlways and others
 	Person            *Person           `json:"person,omitempty"`
 	VATIDUnverified   bool              `json:"vat_id_unverified,omitempty"` // that of Person is taken from a paper although its form is wrong
 	Reason            string            `json:"reason"`
 }
+
+// Whether invoices of a vendor must name a purchase order, the values of order_required.
+const (
+	OrderRequiredAlways  = "always"
+	OrderRequiredNever   = "never"
+	OrderRequiredDefault = "default" // as the settings say
+)
 
 // What a block of a vendor stops, the values of scope. BlockAll includes payments.
 const (

@@ -16,6 +16,8 @@ type MatchSettings struct {
 	UnitPriceAmount     money.Number // in document currency
 	OverOrderedPercent  money.Number
 	OverReceivedPercent money.Number
+	OrderRequired       bool         // invoices without an order are held
+	OrderRequiredAbove  money.Number // only those of a larger total, in functional currency
 }
 
 // defaultMatch are the settings of a legal entity that has set none.
@@ -28,12 +30,16 @@ func (m *MatchSettings) change(c contract.MatchSettings) {
 	if c.Policy != "" {
 		m.Policy = c.Policy
 	}
+	if c.OrderRequired != nil {
+		m.OrderRequired = *c.OrderRequired
+	}
 	for _, member := range []struct {
 		to   *money.Number
 		from *money.Number
 	}{
 		{&m.UnitPricePercent, c.UnitPricePercent}, {&m.UnitPriceAmount, c.UnitPriceAmount},
 		{&m.OverOrderedPercent, c.OverOrderedPercent}, {&m.OverReceivedPercent, c.OverReceivedPercent},
+		{&m.OrderRequiredAbove, c.OrderRequiredAbove},
 	} {
 		if member.from != nil {
 			*member.to = *member.from
@@ -91,8 +97,9 @@ type matcher struct {
 }
 
 // MatchOrder compares a document with its purchase order, which must include what the document
-// bills. order is nil for a document that names no order which could be recorded. A credit memo
-// is not compared by price and quantity: what it gives back need not be a price of the order.
+// bills. order is nil for a document that names no order which could be recorded; whether it
+// must name one is settings.OrderRequired. A credit memo is not compared by price and quantity: what
+// it gives back need not be a price of the order.
 func MatchOrder(k contract.Kind, d *contract.Document, order *PurchaseOrder, settings MatchSettings, c money.Currency) OrderMatch {
 	m := &matcher{kind: k, d: d, order: order, settings: settings, currency: c, checked: map[string]bool{}}
 	if !m.isOrderUsable() {
@@ -119,10 +126,12 @@ func (m *matcher) hold(kind, reason string, f MatchFinding) {
 // is the vendor's order and open.
 func (m *matcher) isOrderUsable() bool {
 	switch {
-	case m.order == nil || !m.order.Recorded:
-		if m.d.POReference == "" && !slices.ContainsFunc(m.d.Lines, func(l contract.Line) bool { return l.POLineReference != "" }) {
-			return false // an invoice without an order
+	case !NamesOrder(m.d):
+		if m.settings.OrderRequired {
+			m.hold(contract.HoldPOMissing, "an invoice has to name a purchase order, and this one names none", MatchFinding{Differs: DiffersOrder, Expected: "a recorded order"})
 		}
+		return false
+	case m.order == nil || !m.order.Recorded:
 		m.hold(contract.HoldPOMissing, "no purchase order is recorded with the reference of the document", MatchFinding{Differs: DiffersOrder, Expected: "a recorded order", Got: m.d.POReference})
 		return false
 	case m.order.Order.VendorID != m.d.VendorID:
@@ -135,6 +144,11 @@ func (m *matcher) isOrderUsable() bool {
 		m.hold(contract.HoldPriceVariance, "the purchase order is in another currency", MatchFinding{Differs: DiffersCurrency, Expected: m.order.Order.Currency, Got: m.d.Currency})
 	}
 	return true
+}
+
+// NamesOrder reports whether a document, or one of its lines, names a purchase order.
+func NamesOrder(d *contract.Document) bool {
+	return d.POReference != "" || slices.ContainsFunc(d.Lines, func(l contract.Line) bool { return l.POLineReference != "" })
 }
 
 func (m *matcher) matchLine(l *contract.Line) {

@@ -22,6 +22,8 @@ type Vendor struct {
 	Contacts   map[string]bool // ids of contacts that were not removed
 	Blocks     []string        // scopes of the blocks in force, sorted
 
+	OrderRequired string // contract.OrderRequiredAlways and others; "" is the default
+
 	BankRequests int                    // how many bank accounts were requested
 	BankRequest  *BankAccount           // that waits for a decision; nil: none
 	BankAccounts map[string]BankAccount // approved, by currency

@@ -31,7 +31,7 @@ func (v *Vendor) CheckNotBlocked(scope string) error {
 	return nil
 }
 
-// change replaces the members of the master that a change gives.
+// change replaces the members that a change gives.
 func (v *Vendor) change(c *contract.VendorChange) {
 	for _, m := range []struct {
 		have *string
@@ -39,6 +39,7 @@ func (v *Vendor) change(c *contract.VendorChange) {
 	}{
 		{&v.Master.Name, c.Name}, {&v.Master.Country, c.Country}, {&v.Master.RegistrationID, c.RegistrationID}, {&v.Master.PartyID, c.PartyID},
 		{&v.Master.Currency, c.Currency}, {&v.Master.DefaultAccount, c.DefaultAccount}, {&v.Master.WithholdingCode, c.WithholdingCode},
+		{&v.OrderRequired, c.OrderRequired},
 	} {
 		if m.next != "" {
 			*m.have = m.next
