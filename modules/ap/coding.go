@@ -37,7 +37,7 @@ func codeLines(ctx context.Context, ledger *gl.Ledger, settings *domain.Settings
 	lines := make([]contract.Line, len(d.Lines))
 	for i, l := range d.Lines {
 		source := "line"
-		if ordered, found := order.Line(l.POLineReference); found {
+		if ordered, found := order.DocumentLine(&l); found {
 			if l.Account == "" && ordered.Account != "" {
 				l.Account, source = ordered.Account, "purchase_order"
 			}

@@ -26,25 +26,34 @@ type orderMatch struct {
 // that race for one remainder the append lets one take it, and the others are planned again.
 // Without a policy no order is read.
 func matchOrder(ctx context.Context, s module.State, settings domain.MatchSettings, k contract.Kind, d *contract.Document, c money.Currency) (*orderMatch, error) {
-	m := &orderMatch{kind: k, body: d, policy: contract.MatchOff}
 	if settings.Policy == contract.MatchOff || !isStandard(d) {
-		return m, nil
+		return &orderMatch{kind: k, body: d, policy: contract.MatchOff}, nil
 	}
-	m.policy = contract.MatchNoOrder
+	var order *domain.PurchaseOrder
 	if reference, ok := domain.OrderReference(d); ok {
-		m.reference = reference
-		order, err := loadOrder(ctx, s, reference)
-		if err != nil {
+		var err error
+		if order, err = loadOrder(ctx, s, reference); err != nil {
 			return nil, err
 		}
-		want := domain.BilledQuantities(k, d, false)
-		if order.Recorded && order.Order.VendorID != d.VendorID {
-			want = nil
+	}
+	return compareWithOrder(order, settings, k, d, c)
+}
+
+// compareWithOrder compares a body with the order that it names, nil for none. What the body bills
+// may change by a revision too, if its lines are found by their item.
+func compareWithOrder(order *domain.PurchaseOrder, settings domain.MatchSettings, k contract.Kind, d *contract.Document, c money.Currency) (*orderMatch, error) {
+	m := &orderMatch{kind: k, body: d, policy: contract.MatchNoOrder, order: order}
+	if order != nil {
+		m.reference = d.POReference
+		var want map[string]money.Number
+		if !order.Recorded || order.Order.VendorID == d.VendorID {
+			want = order.BilledQuantities(k, d, false)
 		}
-		if m.billing, err = order.BillingChange(k, d, reference, want); err != nil {
+		var err error
+		if m.billing, err = order.BillingChange(k, d, m.reference, want); err != nil {
 			return nil, err
 		}
-		if m.order = order; m.billing != nil {
+		if m.billing != nil {
 			m.order = order.Clone()
 			m.order.Bill(*m.billing)
 		}
@@ -83,20 +92,21 @@ func billingDrafts(k contract.Kind, d *contract.Document, b *contract.OrderBilli
 // takeBackBilling drafts that a document which is rejected, voided or names another order bills
 // nothing of its order any more, whatever the policy is by now.
 func takeBackBilling(ctx context.Context, s module.State, doc *domain.Document, date event.Date) ([]event.Draft, error) {
-	return changeBilling(ctx, s, doc, nil, date)
+	return changeBilling(ctx, s, doc, date, func(*domain.PurchaseOrder) map[string]money.Number { return nil })
 }
 
 // giveBackBilling drafts the quantities that an approved document gives back, such as those of a
 // credit memo.
 func giveBackBilling(ctx context.Context, s module.State, settings domain.MatchSettings, doc *domain.Document, date event.Date) ([]event.Draft, error) {
-	all := domain.BilledQuantities(doc.Kind, &doc.Data, true)
-	if settings.Policy == contract.MatchOff || len(all) == len(domain.BilledQuantities(doc.Kind, &doc.Data, false)) {
+	if settings.Policy == contract.MatchOff || !domain.GivesBack(doc.Kind, &doc.Data) {
 		return nil, nil
 	}
-	return changeBilling(ctx, s, doc, all, date)
+	return changeBilling(ctx, s, doc, date, func(order *domain.PurchaseOrder) map[string]money.Number {
+		return order.BilledQuantities(doc.Kind, &doc.Data, true)
+	})
 }
 
-func changeBilling(ctx context.Context, s module.State, doc *domain.Document, want map[string]money.Number, date event.Date) ([]event.Draft, error) {
+func changeBilling(ctx context.Context, s module.State, doc *domain.Document, date event.Date, want func(*domain.PurchaseOrder) map[string]money.Number) ([]event.Draft, error) {
 	reference, ok := domain.OrderReference(&doc.Data)
 	if !ok {
 		return nil, nil
@@ -108,7 +118,7 @@ func changeBilling(ctx context.Context, s module.State, doc *domain.Document, wa
 	if order.Recorded && order.Order.VendorID != doc.Data.VendorID {
 		return nil, nil
 	}
-	billing, err := order.BillingChange(doc.Kind, &doc.Data, reference, want)
+	billing, err := order.BillingChange(doc.Kind, &doc.Data, reference, want(order))
 	return billingDrafts(doc.Kind, &doc.Data, billing, date), err
 }
 
@@ -127,39 +137,40 @@ func rematch(ctx context.Context, s module.State, order *domain.PurchaseOrder, d
 	if err != nil || settings.Match.Policy == contract.MatchOff {
 		return nil, err
 	}
-	var out []event.Draft
-	seen := map[contract.DocumentRef]bool{}
-	for i := len(order.Billed) - 1; i >= 0 && len(seen) < maxRematched; i-- {
-		ref := order.Billed[i].Document
-		if seen[ref] {
-			continue
+	var last []contract.DocumentRef
+	for _, b := range slices.Backward(order.Billed) {
+		if len(last) < maxRematched && !slices.Contains(last, b.Document) {
+			last = append(last, b.Document)
 		}
-		seen[ref] = true
+	}
+	var out []event.Draft
+	for _, ref := range slices.Backward(last) { // in the order in which they bill
 		doc, err := loadDocument(ctx, s, kindOf(ref), ref.ID())
 		if err != nil {
 			return nil, err
 		}
-		changes, err := rematchDocument(doc, order, settings.Match, date)
+		if !slices.Contains(domain.UndecidedStates(), doc.State) {
+			continue
+		}
+		currency, err := money.LookupCurrency(doc.Data.Currency, doc.Data.InvoiceDate.Time())
 		if err != nil {
 			return nil, err
 		}
+		m, err := compareWithOrder(order, settings.Match, doc.Kind, &doc.Data, currency)
+		if err != nil {
+			return nil, err
+		}
+		changes := m.rematched(doc, date)
 		if len(out)+len(changes) > maxRematchEvents {
 			break
 		}
-		out = append(out, changes...)
+		out, order = append(out, changes...), m.order
 	}
 	return out, nil
 }
 
-func rematchDocument(doc *domain.Document, order *domain.PurchaseOrder, settings domain.MatchSettings, date event.Date) ([]event.Draft, error) {
-	if !slices.Contains(domain.UndecidedStates(), doc.State) {
-		return nil, nil
-	}
-	currency, err := money.LookupCurrency(doc.Data.Currency, doc.Data.InvoiceDate.Time())
-	if err != nil {
-		return nil, err
-	}
-	m := &orderMatch{policy: settings.Policy, result: domain.MatchOrder(doc.Kind, &doc.Data, order, settings, currency)}
+// rematched drafts what the comparison changes for a document that is not decided.
+func (m *orderMatch) rematched(doc *domain.Document, date event.Date) []event.Draft {
 	findings := withoutWaived(m.result.Findings, doc.Holds)
 	changes := holdChanges(doc, findings, domain.IsMatchHold, date)
 	others := false // open holds of other checks
@@ -169,5 +180,5 @@ func rematchDocument(doc *domain.Document, order *domain.PurchaseOrder, settings
 	if len(changes) > 0 && len(findings) == 0 && !others {
 		changes = append(changes, validatedDraft(doc, m, nil, date))
 	}
-	return changes, nil
+	return append(m.billingDrafts(date), changes...)
 }

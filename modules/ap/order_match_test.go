@@ -96,6 +96,12 @@ func TestMatch_Findings(t *testing.T) {
 		}
 		return []object{l}
 	}
+	items := func(ids ...string) (lines []object) { // the n-th line orders n pieces for 25.00 each
+		for i, id := range ids {
+			lines = append(lines, object{"po_line_reference": fmt.Sprint(i + 1), "item_id": id, "quantity": i + 1, "unit_price": n("25.00")})
+		}
+		return lines
+	}
 	for name, tc := range map[string]struct {
 		policy   string // default three_way
 		settings object
@@ -135,7 +141,15 @@ func TestMatch_Findings(t *testing.T) {
 		"impossible order": {document: object{"po_reference": "no order / 7"}, want: []string{"PO_MISSING order: a recorded order, got no order / 7"}},
 		"no line named":    {received: "10", document: object{"lines": line(object{"po_line_reference": nil})}, want: []string{"PO_MISSING line: a line of the order, got "}},
 		"unknown line":     {received: "10", document: object{"lines": line(object{"po_line_reference": "PO-1-7"})}, want: []string{"PO_MISSING line: a line of the order, got PO-1-7"}},
-		"freight":          {received: "10", document: object{"lines": append(line(nil), object{"line_number": 2, "kind": "charge", "amount": n("5.00")}), "total_amount": n("255.00")}},
+		"line of no name":  {received: "10", document: object{"lines": line(object{"po_line_reference": "PO-1-"})}, want: []string{"PO_MISSING line: a line of the order, got PO-1-"}},
+		"by the item": {policy: "two_way", order: object{"lines": items("A", "B")}, document: object{"lines": line(object{"po_line_reference": nil, "item_id": "B"})},
+			want: []string{"QTY_ORDERED quantity: 2, got 10"}},
+		"item of several lines": {policy: "two_way", order: object{"lines": items("A", "A")}, document: object{"lines": line(object{"po_line_reference": nil, "item_id": "A"})},
+			want: []string{"PO_MISSING line: a line of the order, got A"}},
+		"item of no line": {policy: "two_way", order: object{"lines": items("A", "")}, document: object{"lines": line(object{"po_line_reference": nil, "item_id": "B"})},
+			want: []string{"PO_MISSING line: a line of the order, got B"}},
+		"reference before the item": {policy: "two_way", order: object{"lines": items("A", "B", "C", "D", "E", "F", "G", "H", "I", "J")}, document: object{"lines": line(object{"po_line_reference": "10", "item_id": "B"})}},
+		"freight":                   {received: "10", document: object{"lines": append(line(nil), object{"line_number": 2, "kind": "charge", "amount": n("5.00")}), "total_amount": n("255.00")}},
 		"two lines of one": {received: "15", document: object{"lines": append(line(nil), object{"line_number": 2, "po_line_reference": "PO-1-1", "quantity": 10, "amount": n("250.00")}), "total_amount": n("500.00")},
 			want: []string{"QTY_RECEIVED quantity: 15, got 20"}},
 		"closed order":     {received: "10", order: object{"status": "closed"}, want: []string{"PO_MISSING status: open, got closed"}},
@@ -341,6 +355,56 @@ func TestMatch_Remainder(t *testing.T) {
 	}())
 	require.Equal(t, []string{"0 (-60)"}, billing(events))
 	require.Contains(t, types(events), "ap.invoice.validated")
+}
+
+// TestMatch_Item follows documents whose lines name an item: they bill the line that has it, also after a
+// revision moved the item, and take the account of that line.
+func TestMatch_Item(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	b.match("two_way", nil)
+	revision := func(number int, items ...string) object {
+		lines := []object{}
+		for i, id := range items {
+			lines = append(lines, object{"po_line_reference": fmt.Sprint(i + 1), "item_id": id, "quantity": 10, "unit_price": n("25.00"), "account": "6100"})
+		}
+		return orderPayload(object{"revision": number, "lines": lines})
+	}
+	byItem := func(number, quantity, amount string) object {
+		return orderInvoice(number, quantity, amount, object{"lines": []object{{"line_number": 1, "item_id": "B", "quantity": n(quantity), "amount": n(amount)}}})
+	}
+	billed := func() any { e, _ := b.entityOf("purchase_order", "PO-1"); return e["billed"] }
+	run := func(who, intentType string, payload object) []recorded {
+		t.Helper()
+		return b.events(b.execute(who, intentType, payload))
+	}
+	early := run("ap_clerk", "ap.submit_invoice", byItem("A", "4", "100.00"))
+	require.Equal(t, []string{"PO_MISSING order: a recorded order, got PO-1"}, findings(early))
+	require.Equal(t, []string{"ap.purchase_order.recorded"}, types(run("module", "ap.record_purchase_order", revision(1, "A", "B"))), "it bills nothing yet")
+	a := object{"invoice_id": early[0].Stream.ID}
+	validated := run("ap_clerk", "ap.validate_invoice", a)
+	require.Equal(t, []string{"4 (4)"}, billing(validated))
+	require.Equal(t, "2", validated[len(validated)-1].data["lines"].([]any)[0].(object)["po_line_reference"])
+
+	second := run("ap_clerk", "ap.submit_invoice", byItem("B", "6", "150.00"))
+	require.Equal(t, "6100", second[0].data["lines"].([]any)[0].(object)["account"])
+	third := run("ap_clerk", "ap.submit_invoice", byItem("C", "1", "25.00"))
+	require.Equal(t, []string{"QTY_ORDERED quantity: 10, got 11"}, findings(third))
+	require.Equal(t, object{"2": "11"}, billed())
+
+	run("approver", "ap.approve_invoice", a)
+	moved := run("module", "ap.record_purchase_order", revision(2, "B", "C"))
+	require.Equal(t, []string{"6 (6)", "0 (-6)", "1 (1)", "0 (-1)"}, billing(moved))
+	require.Equal(t, []string{"ap.invoice.validated"}, types(moved)[len(moved)-1:], "4 of the approved document stay on the line that it billed")
+	require.Equal(t, object{"1": "7", "2": "4"}, billed())
+	twice := run("module", "ap.record_purchase_order", revision(3, "B", "B"))
+	require.Equal(t, []string{"PO_MISSING line: a line of the order, got B", "PO_MISSING line: a line of the order, got B"}, findings(twice))
+	require.Equal(t, object{"1": "0", "2": "4"}, billed())
+	run("module", "ap.record_purchase_order", revision(4, "C", "B"))
+
+	memo := run("ap_clerk", "ap.submit_credit_memo", byItem("D", "3", "75.00"))
+	require.Equal(t, []string{"-3 (-3)"}, billing(run("approver", "ap.approve_credit_memo", object{"credit_memo_id": memo[0].Stream.ID})))
+	require.Equal(t, object{"1": "0", "2": "1"}, billed())
 }
 
 // TestMatch_Arrival checks documents again when the order, receipts and revisions arrive.

@@ -44,7 +44,7 @@ func orderDeclarations() declarations {
 			Registration: eventtype.Registration{Type: e.name, Description: e.description, RequiredEntityRefs: refs, BusinessKeys: e.keys}, Checks: e.checks,
 		}})
 	}
-	var rematched []string
+	rematched := []string{contract.EventOrderBilled}
 	for _, k := range contract.Kinds() {
 		rematched = append(rematched, k.Event(contract.Validated), k.Event(contract.Held), k.Event(contract.HoldReleased))
 	}

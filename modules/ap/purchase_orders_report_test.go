@@ -274,18 +274,28 @@ func TestPurchaseOrders_OnPostgres(t *testing.T) {
 		"line_number": float64(1), "po_line_reference": "1", "quantity": "30", "amount": "750.00", "ordered": "100", "received": "0", "billed": "480", "billed_by_this": "30",
 		"unit_price": "25", "price_base_quantity": "1", "currency": "EUR",
 	}
-	known := b.ReportAt("ap/invoices/{id}", "", "seq:"+fmt.Sprint(before), map[string]string{"id": ids[0]})
-	for _, f := range known.Footer {
-		if f.Name == "match" {
-			var got []any
-			require.NoError(t, json.Unmarshal([]byte(payloadText(t, object{"m": f.Value})), &struct {
-				M *[]any `json:"m"`
-			}{&got}))
-			require.Equal(t, []any{want}, got)
-			return
+	match := func(knownAt, id string) (got []any) {
+		t.Helper()
+		for _, f := range b.ReportAt("ap/invoices/{id}", "", knownAt, map[string]string{"id": id}).Footer {
+			if f.Name == "match" {
+				require.NoError(t, json.Unmarshal([]byte(payloadText(t, object{"m": f.Value})), &struct {
+					M *[]any `json:"m"`
+				}{&got}))
+				return got
+			}
 		}
+		require.Fail(t, "no match table")
+		return nil
 	}
-	require.Fail(t, "no match table")
+	require.Equal(t, []any{want}, match("seq:"+fmt.Sprint(before), ids[0]))
+
+	b.must("module", "ap.record_purchase_order", orderPayload(object{"po_reference": "PO-2", "lines": []object{
+		{"po_line_reference": "1", "item_id": "A", "quantity": 1, "unit_price": 1}, {"po_line_reference": "2", "item_id": "B", "quantity": 2, "unit_price": 3},
+	}}))
+	byItem := b.must("ap_clerk", "ap.submit_invoice", orderInvoice("M1X", "2", "6.00", object{"po_reference": "PO-2", "lines": []object{{"line_number": 1, "item_id": "B", "quantity": 2, "amount": n("6.00")}}}))
+	found := match("", byItem)
+	require.Len(t, found, 1)
+	require.Equal(t, []any{"2", "2", "2"}, []any{found[0].(object)["po_line_reference"], found[0].(object)["ordered"], found[0].(object)["billed_by_this"]})
 }
 
 // TestPurchaseOrder_Entity reads the entity, with and without a snapshot of it.

@@ -1,6 +1,7 @@
 package domain
 
 import (
+	"cmp"
 	"encoding/json"
 	"fmt"
 	"slices"
@@ -64,7 +65,7 @@ const (
 	DiffersOrder    = "order"    // it names none, or one that is not recorded
 	DiffersVendor   = "vendor"   // the order is another vendor's
 	DiffersStatus   = "status"   // the order is closed
-	DiffersLine     = "line"     // a line names none of the order's lines
+	DiffersLine     = "line"     // a line names none of the order's lines, and its item does not say which
 	DiffersCurrency = "currency" // the order is in another one
 	DiffersPrice    = "unit_price"
 	DiffersQuantity = "quantity"
@@ -152,10 +153,10 @@ func NamesOrder(d *contract.Document) bool {
 }
 
 func (m *matcher) matchLine(l *contract.Line) {
-	ordered, found := m.order.Line(l.POLineReference)
+	ordered, found := m.order.DocumentLine(l)
 	if !found {
-		m.hold(contract.HoldPOMissing, fmt.Sprintf("line %d names no line of the purchase order", l.LineNumber),
-			MatchFinding{LineNumber: l.LineNumber, Differs: DiffersLine, Expected: "a line of the order", Got: l.POLineReference})
+		m.hold(contract.HoldPOMissing, fmt.Sprintf("line %d names no line of the purchase order, and no single one has its item", l.LineNumber),
+			MatchFinding{LineNumber: l.LineNumber, Differs: DiffersLine, Expected: "a line of the order", Got: cmp.Or(l.POLineReference, l.ItemID)})
 		return
 	}
 	key := contract.OrderLineKey(m.order.Order.POReference, ordered.POLineReference)

@@ -124,6 +124,21 @@ func (o *PurchaseOrder) Line(poLineReference string) (contract.OrderLine, bool) 
 	return o.Order.Lines[i], true
 }
 
+// DocumentLine finds the line of the newest revision that a line of a document bills: the line that it
+// names or, if it names none, the only one with its item. Of several lines with the item none is taken:
+// which of them is billed would be a guess.
+func (o *PurchaseOrder) DocumentLine(l *contract.Line) (contract.OrderLine, bool) {
+	if o == nil || l.POLineReference != "" || l.ItemID == "" {
+		return o.Line(l.POLineReference)
+	}
+	hasItem := func(ordered contract.OrderLine) bool { return ordered.ItemID == l.ItemID }
+	i := slices.IndexFunc(o.Order.Lines, hasItem)
+	if i < 0 || slices.ContainsFunc(o.Order.Lines[i+1:], hasItem) {
+		return contract.OrderLine{}, false
+	}
+	return o.Order.Lines[i], true
+}
+
 // BilledThrough sums what a document and those before it bill of a line, less what all documents
 // gave back. ok is false if the document bills nothing of the line.
 func (o *PurchaseOrder) BilledThrough(d contract.DocumentRef, line string) (sum money.Number, ok bool) {
@@ -167,29 +182,35 @@ func (o *PurchaseOrder) BillingChange(k contract.Kind, d *contract.Document, ref
 	return b, nil
 }
 
-// BilledQuantities is what a document bills of each line of its order; a credit memo, and a line
+// BilledQuantities is what a document bills of each line of the order; a credit memo, and a line
 // with a negative quantity, gives back. What a document gives back counts once it is approved:
-// until then it could still be rejected, after another document has taken the quantity.
-func BilledQuantities(k contract.Kind, d *contract.Document, approved bool) map[string]money.Number {
+// until then it could still be rejected, after another document has taken the quantity. The document
+// names the order, which may not be recorded yet: then lines that it names count.
+func (o *PurchaseOrder) BilledQuantities(k contract.Kind, d *contract.Document, approved bool) map[string]money.Number {
 	quantities := map[string]money.Number{}
-	reference, ok := OrderReference(d)
-	if !ok {
-		return quantities
-	}
 	for i := range d.Lines {
 		l := &d.Lines[i]
-		if !isItem(l) || l.POLineReference == "" || l.Quantity == nil {
+		reference := l.POLineReference
+		if ordered, found := o.DocumentLine(l); found {
+			reference = ordered.POLineReference
+		}
+		key := contract.OrderLineKey(d.POReference, reference)
+		if !isItem(l) || key == "" || l.Quantity == nil {
 			continue
 		}
 		quantity := *l.Quantity
 		if k == contract.CreditMemo {
 			quantity = quantity.Neg()
 		}
-		key := contract.OrderLineKey(reference, l.POLineReference)
 		quantities[key] = quantities[key].Add(quantity)
 	}
 	maps.DeleteFunc(quantities, func(_ string, q money.Number) bool { return q.IsZero() || q.Sign() < 0 && !approved })
 	return quantities
+}
+
+// GivesBack reports whether a document may give back quantities of its order.
+func GivesBack(k contract.Kind, d *contract.Document) bool {
+	return k == contract.CreditMemo || slices.ContainsFunc(d.Lines, func(l contract.Line) bool { return l.Quantity != nil && l.Quantity.Sign() < 0 })
 }
 
 // isItem reports whether a line is no allowance and no charge.

@@ -11,6 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/money"
 	"github.com/erpbackbone/backbone/modules/ap/adapters/postgres/internal/apdb"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
+	"github.com/erpbackbone/backbone/modules/ap/domain"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -113,7 +114,7 @@ func toOrderLineRow(r *apdb.PurchaseOrderLinesRow) (orderLineRow, error) {
 	}, err
 }
 
-// matchedLine is a line of a document beside the line of the order that it names.
+// matchedLine is a line of a document beside the line of the order that it bills.
 type matchedLine struct {
 	LineNumber        int    `json:"line_number"`
 	POLineReference   string `json:"po_line_reference"`
@@ -132,7 +133,7 @@ type matchedLine struct {
 const maxOrderLines = 5000
 
 // matchTable compares the lines of a document's body with the order that it names, as known at
-// the sequence, whatever their dates. Lines that name no line of the order are left out.
+// the sequence, whatever their dates. Lines that bill no line of the order are left out.
 func matchTable(ctx context.Context, db apdb.DBTX, queries *apdb.Queries, q ports.ReadModelQuery, version int32, documentID string, body []byte) ([]matchedLine, error) {
 	table := []matchedLine{}
 	var d struct {
@@ -153,15 +154,20 @@ func matchTable(ctx context.Context, db apdb.DBTX, queries *apdb.Queries, q port
 	if err != nil {
 		return nil, fmt.Errorf("purchase order: %w", err)
 	}
-	ordered := map[string]*apdb.PurchaseOrderLinesRow{}
+	rows := map[string]*apdb.PurchaseOrderLinesRow{}
+	var order domain.PurchaseOrder
+	order.Order.POReference = d.POReference
 	for i := range found {
-		ordered[found[i].Line] = &found[i]
+		rows[found[i].Line] = &found[i]
+		order.Order.Lines = append(order.Order.Lines, contract.OrderLine{POLineReference: found[i].Line, ItemID: found[i].ItemID})
 	}
-	for _, l := range d.Lines {
-		r, ok := ordered[contract.OrderLineKey(d.POReference, l.POLineReference)]
-		if !ok || l.POLineReference == "" {
+	for i := range d.Lines {
+		l := &d.Lines[i]
+		ordered, ok := order.DocumentLine(l)
+		if !ok {
 			continue
 		}
+		r := rows[ordered.POLineReference]
 		m := matchedLine{
 			LineNumber: l.LineNumber, POLineReference: r.Line, Amount: l.Amount.String(), Ordered: r.Ordered, Received: r.Received, Billed: r.Billed,
 			BilledHere: r.BilledHere, UnitPrice: r.UnitPrice, PriceBaseQuantity: r.PriceBaseQuantity, Currency: r.Currency,
