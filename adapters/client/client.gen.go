@@ -839,6 +839,7 @@ type ApCorrectCreditMemoPayload struct {
 		PriceBaseQuantity json.Number                         `json:"price_base_quantity,omitempty,omitzero"`
 		Quantity          json.Number                         `json:"quantity,omitempty,omitzero"`
 		TaxGroup          string                              `json:"tax_group,omitempty,omitzero"`
+		Unit              string                              `json:"unit,omitempty,omitzero"`
 		UnitPrice         json.Number                         `json:"unit_price,omitempty,omitzero"`
 	} `json:"lines"`
 	PayableAmount    json.Number                         `json:"payable_amount,omitempty,omitzero"`
@@ -930,6 +931,7 @@ type ApCorrectInvoicePayload struct {
 		PriceBaseQuantity json.Number                      `json:"price_base_quantity,omitempty,omitzero"`
 		Quantity          json.Number                      `json:"quantity,omitempty,omitzero"`
 		TaxGroup          string                           `json:"tax_group,omitempty,omitzero"`
+		Unit              string                           `json:"unit,omitempty,omitzero"`
 		UnitPrice         json.Number                      `json:"unit_price,omitempty,omitzero"`
 	} `json:"lines"`
 	PayableAmount    json.Number                      `json:"payable_amount,omitempty,omitzero"`
@@ -1089,6 +1091,7 @@ type ApDraftCreditMemoPayload struct {
 		PriceBaseQuantity json.Number                       `json:"price_base_quantity,omitempty,omitzero"`
 		Quantity          json.Number                       `json:"quantity,omitempty,omitzero"`
 		TaxGroup          string                            `json:"tax_group,omitempty,omitzero"`
+		Unit              string                            `json:"unit,omitempty,omitzero"`
 		UnitPrice         json.Number                       `json:"unit_price,omitempty,omitzero"`
 	} `json:"lines,omitempty,omitzero"`
 	PayableAmount    json.Number                       `json:"payable_amount,omitempty,omitzero"`
@@ -1175,6 +1178,7 @@ type ApDraftInvoicePayload struct {
 		PriceBaseQuantity json.Number                    `json:"price_base_quantity,omitempty,omitzero"`
 		Quantity          json.Number                    `json:"quantity,omitempty,omitzero"`
 		TaxGroup          string                         `json:"tax_group,omitempty,omitzero"`
+		Unit              string                         `json:"unit,omitempty,omitzero"`
 		UnitPrice         json.Number                    `json:"unit_price,omitempty,omitzero"`
 	} `json:"lines,omitempty,omitzero"`
 	PayableAmount    json.Number                    `json:"payable_amount,omitempty,omitzero"`
@@ -1609,6 +1613,7 @@ type ApRecordPurchaseOrderPayload struct {
 		PoLineReference   string            `json:"po_line_reference"`
 		PriceBaseQuantity json.Number       `json:"price_base_quantity,omitempty,omitzero"`
 		Quantity          json.Number       `json:"quantity"`
+		Unit              string            `json:"unit,omitempty,omitzero"`
 		UnitPrice         json.Number       `json:"unit_price"`
 	} `json:"lines"`
 	PoReference string                             `json:"po_reference"`
@@ -1686,6 +1691,7 @@ type ApReinstateCreditMemoPayload struct {
 		PriceBaseQuantity json.Number                           `json:"price_base_quantity,omitempty,omitzero"`
 		Quantity          json.Number                           `json:"quantity,omitempty,omitzero"`
 		TaxGroup          string                                `json:"tax_group,omitempty,omitzero"`
+		Unit              string                                `json:"unit,omitempty,omitzero"`
 		UnitPrice         json.Number                           `json:"unit_price,omitempty,omitzero"`
 	} `json:"lines"`
 	PayableAmount    json.Number                           `json:"payable_amount,omitempty,omitzero"`
@@ -1777,6 +1783,7 @@ type ApReinstateInvoicePayload struct {
 		PriceBaseQuantity json.Number                        `json:"price_base_quantity,omitempty,omitzero"`
 		Quantity          json.Number                        `json:"quantity,omitempty,omitzero"`
 		TaxGroup          string                             `json:"tax_group,omitempty,omitzero"`
+		Unit              string                             `json:"unit,omitempty,omitzero"`
 		UnitPrice         json.Number                        `json:"unit_price,omitempty,omitzero"`
 	} `json:"lines"`
 	PayableAmount    json.Number                        `json:"payable_amount,omitempty,omitzero"`
@@ -1930,6 +1937,7 @@ type ApSubmitCreditMemoPayload struct {
 		PriceBaseQuantity json.Number                        `json:"price_base_quantity,omitempty,omitzero"`
 		Quantity          json.Number                        `json:"quantity,omitempty,omitzero"`
 		TaxGroup          string                             `json:"tax_group,omitempty,omitzero"`
+		Unit              string                             `json:"unit,omitempty,omitzero"`
 		UnitPrice         json.Number                        `json:"unit_price,omitempty,omitzero"`
 	} `json:"lines"`
 	PayableAmount    json.Number                        `json:"payable_amount,omitempty,omitzero"`
@@ -2023,6 +2031,7 @@ type ApSubmitInvoicePayload struct {
 		PriceBaseQuantity json.Number                     `json:"price_base_quantity,omitempty,omitzero"`
 		Quantity          json.Number                     `json:"quantity,omitempty,omitzero"`
 		TaxGroup          string                          `json:"tax_group,omitempty,omitzero"`
+		Unit              string                          `json:"unit,omitempty,omitzero"`
 		UnitPrice         json.Number                     `json:"unit_price,omitempty,omitzero"`
 	} `json:"lines"`
 	PayableAmount    json.Number                     `json:"payable_amount,omitempty,omitzero"`

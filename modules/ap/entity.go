@@ -36,7 +36,7 @@ func registerEntities(r *module.Registrar) {
 		Apply: func(s any, e event.Recorded, data []byte) error { return s.(*paymentEntity).apply(e.Type, data) },
 	})
 	r.EntityFold(module.EntityFold{
-		EntityType: contract.EntityOrder, Version: 1,
+		EntityType: contract.EntityOrder, Version: 2,
 		New:   func(id string) any { return &orderEntity{POReference: id} },
 		Apply: func(s any, e event.Recorded, data []byte) error { return s.(*orderEntity).apply(e, data) },
 	})

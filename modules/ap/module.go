@@ -191,7 +191,7 @@ func registerFolds(r *module.Registrar) {
 	reservations.Codec = module.JSONCodec[domain.Reservations](1) // each payment adds an event
 	r.Fold(reservations)
 	order := module.FoldOf(contract.StreamOrder, domain.NewPurchaseOrder)
-	order.Codec = module.JSONCodec[domain.PurchaseOrder](1) // receipts and documents add events for years
+	order.Codec = module.JSONCodec[domain.PurchaseOrder](2) // receipts and documents add events for years
 	r.Fold(order)
 	for _, k := range contract.Kinds() {
 		r.Fold(module.FoldOf(k.StreamType(), func() *domain.Document { return &domain.Document{Kind: k} }))

@@ -102,6 +102,9 @@ func TestMatch_Findings(t *testing.T) {
 		}
 		return lines
 	}
+	inUnit := func(unit string) []object {
+		return []object{{"po_line_reference": "1", "quantity": 100, "unit": unit, "unit_price": n("25.00")}}
+	}
 	for name, tc := range map[string]struct {
 		policy   string // default three_way
 		settings object
@@ -149,6 +152,11 @@ func TestMatch_Findings(t *testing.T) {
 		"item of no line": {policy: "two_way", order: object{"lines": items("A", "")}, document: object{"lines": line(object{"po_line_reference": nil, "item_id": "B"})},
 			want: []string{"PO_MISSING line: a line of the order, got B"}},
 		"reference before the item": {policy: "two_way", order: object{"lines": items("A", "B", "C", "D", "E", "F", "G", "H", "I", "J")}, document: object{"lines": line(object{"po_line_reference": "10", "item_id": "B"})}},
+		"same unit":                 {received: "10", order: object{"lines": inUnit("KGM")}, document: object{"lines": line(object{"unit": "KGM"})}},
+		"unit of the order alone":   {received: "10", order: object{"lines": inUnit("KGM")}},
+		"unit of the paper alone":   {received: "10", document: object{"lines": line(object{"unit": "KGM"})}},
+		"another unit":              {order: object{"lines": inUnit("KGM")}, document: object{"lines": line(object{"unit": "H87", "amount": n("900.00")}), "total_amount": n("900.00")}, want: []string{"UNIT_DIFFERS unit: KGM, got H87"}},
+		"unit without a quantity":   {received: "10", order: object{"lines": inUnit("KGM")}, document: object{"lines": line(object{"unit": "H87", "quantity": nil})}, want: []string{"QTY_ORDERED quantity: a quantity, got none"}},
 		"freight":                   {received: "10", document: object{"lines": append(line(nil), object{"line_number": 2, "kind": "charge", "amount": n("5.00")}), "total_amount": n("255.00")}},
 		"two lines of one": {received: "15", document: object{"lines": append(line(nil), object{"line_number": 2, "po_line_reference": "PO-1-1", "quantity": 10, "amount": n("250.00")}), "total_amount": n("500.00")},
 			want: []string{"QTY_RECEIVED quantity: 15, got 20"}},
@@ -405,6 +413,45 @@ func TestMatch_Item(t *testing.T) {
 	memo := run("ap_clerk", "ap.submit_credit_memo", byItem("D", "3", "75.00"))
 	require.Equal(t, []string{"-3 (-3)"}, billing(run("approver", "ap.approve_credit_memo", object{"credit_memo_id": memo[0].Stream.ID})))
 	require.Equal(t, object{"1": "0", "2": "1"}, billed())
+}
+
+// TestMatch_Unit follows a document in another unit than its order: it bills nothing of it until it is
+// corrected.
+func TestMatch_Unit(t *testing.T) {
+	t.Parallel()
+	b := newBooks(t)
+	b.match("two_way", nil)
+	inUnit := func(number, unit string) object {
+		dates := map[string]string{"B": "2025-03-16"} // no two look alike
+		return orderInvoice(number, "60", "1500.00", object{"invoice_date": cmp.Or(dates[number], "2025-03-15"), "lines": []object{{"line_number": 1, "po_line_reference": "1", "quantity": 60, "unit": unit, "amount": n("1500.00")}}})
+	}
+	run := func(who, intentType string, payload object) []recorded {
+		t.Helper()
+		return b.events(b.execute(who, intentType, payload))
+	}
+	early := run("ap_clerk", "ap.submit_invoice", inUnit("A", "H87"))
+	require.Equal(t, []string{"60 (60)"}, billing(early), "the order's unit is not known yet")
+	kilograms := object{"lines": []object{{"po_line_reference": "1", "quantity": 100, "unit": "KGM", "unit_price": n("25.00")}}}
+	arrived := run("module", "ap.record_purchase_order", orderPayload(kilograms))
+	require.Equal(t, []string{"UNIT_DIFFERS unit: KGM, got H87"}, findings(arrived))
+	require.Equal(t, []string{"0 (-60)"}, billing(arrived))
+	entity, _ := b.entityOf("purchase_order", "PO-1")
+	require.Equal(t, "KGM", entity["lines"].(object)["1"].(object)["unit"])
+
+	fits := run("ap_clerk", "ap.submit_invoice", inUnit("B", "KGM"))
+	require.Contains(t, types(fits), "ap.invoice.validated", "what is billed in pieces takes no kilograms")
+	body := inUnit("", "KGM")
+	delete(body, "vendor_id")
+	delete(body, "invoice_number")
+	body["invoice_id"], body["reason"] = early[0].Stream.ID, "weight of the pieces"
+	require.Equal(t, []string{"QTY_ORDERED quantity: 100, got 120"}, findings(run("ap_clerk", "ap.correct_invoice", body)))
+
+	held := run("ap_clerk", "ap.submit_credit_memo", inUnit("C", "H87"))
+	require.Equal(t, []string{"UNIT_DIFFERS unit: KGM, got H87"}, findings(held), "it would give nothing back")
+	memo := held[0].Stream.ID
+	run("approver", "ap.release_hold", object{"hold_id": memo + "-H1", "reason": "a discount"})
+	require.Empty(t, billing(run("approver", "ap.approve_credit_memo", object{"credit_memo_id": memo})))
+	b.refuse("intent.schema_invalid", "ap_clerk", "ap.submit_invoice", inUnit("D", "kg"))
 }
 
 // TestMatch_Arrival checks documents again when the order, receipts and revisions arrive.

@@ -25,6 +25,7 @@ type orderEntity struct {
 type orderEntityLine struct {
 	ItemID            string            `json:"item_id,omitempty"`
 	Quantity          string            `json:"quantity"`
+	Unit              string            `json:"unit,omitempty"`
 	UnitPrice         string            `json:"unit_price"`
 	PriceBaseQuantity string            `json:"price_base_quantity"`
 	Account           string            `json:"account,omitempty"`
@@ -90,7 +91,7 @@ func (o *orderEntity) applyRevision(data []byte) error {
 	o.Status, o.Revision, o.VendorID, o.Currency, o.Lines = p.Status, p.Revision, p.VendorID, p.Currency, map[string]orderEntityLine{}
 	for _, l := range p.Lines {
 		o.Lines[contract.OrderLineKey(p.POReference, l.POLineReference)] = orderEntityLine{
-			ItemID: l.ItemID, Quantity: l.Quantity.String(), UnitPrice: l.UnitPrice.String(), PriceBaseQuantity: l.BaseQuantity().String(),
+			ItemID: l.ItemID, Quantity: l.Quantity.String(), Unit: l.Unit, UnitPrice: l.UnitPrice.String(), PriceBaseQuantity: l.BaseQuantity().String(),
 			Account: l.Account, Dimensions: l.Dimensions,
 		}
 	}

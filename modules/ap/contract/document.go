@@ -101,6 +101,7 @@ type Line struct {
 	Kind              string            `json:"kind,omitempty"` // item, allowance, charge
 	Description       string            `json:"description,omitempty"`
 	Quantity          *money.Number     `json:"quantity,omitempty"`
+	Unit              string            `json:"unit,omitempty"`       // of Quantity: a code of UN/ECE Recommendation 20
 	UnitPrice         *money.Number     `json:"unit_price,omitempty"` // for PriceBaseQuantity units
 	PriceBaseQuantity *money.Number     `json:"price_base_quantity,omitempty"`
 	Amount            money.Number      `json:"amount"` // without tax

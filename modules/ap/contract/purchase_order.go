@@ -63,6 +63,7 @@ const (
 	HoldQtyOrdered    = "QTY_ORDERED"
 	HoldQtyReceived   = "QTY_RECEIVED"
 	HoldPOMissing     = "PO_MISSING"
+	HoldUnitDiffers   = "UNIT_DIFFERS"
 )
 
 // PurchaseOrder is the payload of ap.record_purchase_order and the data of
@@ -82,6 +83,7 @@ type OrderLine struct {
 	POLineReference   string            `json:"po_line_reference"`
 	ItemID            string            `json:"item_id,omitempty"`
 	Quantity          money.Number      `json:"quantity"`
+	Unit              string            `json:"unit,omitempty"`                // of quantity, receipts and price: a code of UN/ECE Recommendation 20
 	UnitPrice         money.Number      `json:"unit_price"`                    // for PriceBaseQuantity units
 	PriceBaseQuantity *money.Number     `json:"price_base_quantity,omitempty"` // default 1
 	Account           string            `json:"account,omitempty"`

@@ -67,6 +67,7 @@ const (
 	DiffersStatus   = "status"   // the order is closed
 	DiffersLine     = "line"     // a line names none of the order's lines, and its item does not say which
 	DiffersCurrency = "currency" // the order is in another one
+	DiffersUnit     = "unit"     // quantities of a line and of the order are in different ones
 	DiffersPrice    = "unit_price"
 	DiffersQuantity = "quantity"
 )
@@ -77,7 +78,7 @@ const maxMatchFindings = 20
 
 // IsMatchHold reports whether holds of a kind come from the comparison with a purchase order.
 func IsMatchHold(kind string) bool {
-	return slices.Contains([]string{contract.HoldPriceVariance, contract.HoldQtyOrdered, contract.HoldQtyReceived, contract.HoldPOMissing}, kind)
+	return slices.Contains([]string{contract.HoldPriceVariance, contract.HoldQtyOrdered, contract.HoldQtyReceived, contract.HoldPOMissing, contract.HoldUnitDiffers}, kind)
 }
 
 // OrderMatch is the comparison of a document with its purchase order.
@@ -171,6 +172,11 @@ func (m *matcher) matchLine(l *contract.Line) {
 	}
 	m.out.Lines = append(m.out.Lines, matched)
 	finding := MatchFinding{LineNumber: l.LineNumber, POLineReference: key}
+	if l.Quantity != nil && unitsDiffer(l, ordered) {
+		finding.Differs, finding.Expected, finding.Got = DiffersUnit, ordered.Unit, l.Unit
+		m.hold(contract.HoldUnitDiffers, fmt.Sprintf("line %d is in another unit than the purchase order, so neither price nor quantity is compared", l.LineNumber), finding)
+		return
+	}
 	if m.kind == contract.Invoice {
 		m.matchPrice(l, ordered, finding)
 	}

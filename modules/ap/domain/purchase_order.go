@@ -185,17 +185,19 @@ func (o *PurchaseOrder) BillingChange(k contract.Kind, d *contract.Document, ref
 // BilledQuantities is what a document bills of each line of the order; a credit memo, and a line
 // with a negative quantity, gives back. What a document gives back counts once it is approved:
 // until then it could still be rejected, after another document has taken the quantity. The document
-// names the order, which may not be recorded yet: then lines that it names count.
+// names the order, which may not be recorded yet: then lines that it names count. A line in another
+// unit than the order's line bills nothing, as its quantity cannot be added to those of others.
 func (o *PurchaseOrder) BilledQuantities(k contract.Kind, d *contract.Document, approved bool) map[string]money.Number {
 	quantities := map[string]money.Number{}
 	for i := range d.Lines {
 		l := &d.Lines[i]
 		reference := l.POLineReference
-		if ordered, found := o.DocumentLine(l); found {
+		ordered, found := o.DocumentLine(l)
+		if found {
 			reference = ordered.POLineReference
 		}
 		key := contract.OrderLineKey(d.POReference, reference)
-		if !isItem(l) || key == "" || l.Quantity == nil {
+		if !isItem(l) || key == "" || l.Quantity == nil || found && unitsDiffer(l, ordered) {
 			continue
 		}
 		quantity := *l.Quantity
@@ -206,6 +208,12 @@ func (o *PurchaseOrder) BilledQuantities(k contract.Kind, d *contract.Document, 
 	}
 	maps.DeleteFunc(quantities, func(_ string, q money.Number) bool { return q.IsZero() || q.Sign() < 0 && !approved })
 	return quantities
+}
+
+// unitsDiffer reports whether a line of a document and a line of its order are in two units. A unit
+// that one of them does not name is taken to be that of the other.
+func unitsDiffer(l *contract.Line, ordered contract.OrderLine) bool {
+	return l.Unit != "" && ordered.Unit != "" && l.Unit != ordered.Unit
 }
 
 // GivesBack reports whether a document may give back quantities of its order.

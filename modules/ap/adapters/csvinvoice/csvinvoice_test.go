@@ -136,13 +136,13 @@ dates: DD.MM.YYYY
 decimal_separator: ","
 thousands_separator: "."
 columns: {kind: kind, invoice_number: number, invoice_date: date, total_amount: total, tax_amount: tax, line_amount: net, seller_party_id: seller, seller_name: name,
-  tax_category: category, tax_rate: rate, line_description: text, payment_reference: reference, payee_account: account, unit_price: price}
+  tax_category: category, tax_rate: rate, line_description: text, payment_reference: reference, payee_account: account, unit_price: price, unit: unit}
 kinds: {R: invoice, G: credit_memo}
 constants: {currency: EUR, seller_country: SE}
 `)
-	const header = "kind\tnumber\tdate\ttotal\ttax\tnet\tseller\tname\tcategory\trate\ttext\treference\taccount\tprice\n"
+	const header = "kind\tnumber\tdate\ttotal\ttax\tnet\tseller\tname\tcategory\trate\ttext\treference\taccount\tprice\tunit\n"
 	row := func(changes ...string) string {
-		cells := []string{"R", "1", "31.03.2026", "1.190,00", "190,00", "1.000,00", "P-1", "Mira Sandvik", "S", "19", "Work", "", "", "12,3456"}
+		cells := []string{"R", "1", "31.03.2026", "1.190,00", "190,00", "1.000,00", "P-1", "Mira Sandvik", "S", "19", "Work", "", "", "12,3456", "KGM"}
 		for _, c := range changes {
 			name, value, _ := strings.Cut(c, "=")
 			for i, h := range strings.Split(strings.TrimSpace(header), "\t") {
@@ -164,6 +164,7 @@ constants: {currency: EUR, seller_country: SE}
 	require.NoError(t, sound.Err)
 	require.Equal(t, "1000.00", sound.Document.Lines[0].Amount.String())
 	require.Equal(t, "12.3456", sound.Document.Lines[0].UnitPrice.String())
+	require.Equal(t, "KGM", sound.Document.Lines[0].Unit)
 	require.True(t, sound.Document.Supplier.NaturalPerson())
 	require.NotContains(t, fmt.Sprintf("%+v", sound.Document), "Mira", "a seller who may be a person is named nowhere but in the registration")
 	vendor, err := sound.Document.VendorPayload(30)
@@ -192,6 +193,7 @@ constants: {currency: EUR, seller_country: SE}
 		"rows differ in the name": {[]string{row("net=500,00"), row("net=500,00", "name=Other")}, csvinvoice.CodeRowsDiffer, "name", 3, "", "", 0},
 		"total":                   {[]string{row("total=1.190,01")}, csvinvoice.CodeTotalMismatch, "total", 2, "1190.00", "1190.01", 0},
 		"tax of two rates":        {[]string{row("net=500,00"), row("net=500,00", "rate=7")}, csvinvoice.CodeTotalMismatch, "tax", 2, "130.00", "190.00", 0},
+		"unknown unit":            {[]string{row("unit=kg")}, csvinvoice.CodeValueInvalid, "unit", 2, "", "", 0},
 		"lines":                   {[]string{strings.Repeat(row(), csvinvoice.MaxLines+1)}, csvinvoice.CodeTooManyLines, "", 2, "at most 1000 lines", "1001 lines", 0},
 	} {
 		results := read(c.rows...)

@@ -253,10 +253,13 @@ func (rd *reading) amounts(d *einvoice.Document, v values) {
 		line := einvoice.Line{
 			Kind: einvoice.LineItem, Description: l.texts["line_description"], Amount: exact("line_amount", r, l.numbers["line_amount"]),
 			TaxCategory: l.texts["tax_category"], OrderLine: l.texts["order_line"], ItemID: l.texts["item_id"], AccountingCost: l.texts["accounting_cost"],
-			Quantity: l.number("quantity"), UnitPrice: l.number("unit_price"), TaxRate: l.number("tax_rate"),
+			Quantity: l.number("quantity"), Unit: l.texts["unit"], UnitPrice: l.number("unit_price"), TaxRate: l.number("tax_rate"),
 		}
 		if line.TaxRate != nil && money.CheckPercent(*line.TaxRate) != nil {
 			rd.find(rd.cell("tax_rate", r), CodeValueInvalid, "A rate is a percentage with at most six decimals.").Got = line.TaxRate.String()
+		}
+		if line.Unit != "" && !einvoice.IsUnit(line.Unit) {
+			rd.find(rd.cell("unit", r), CodeValueInvalid, "A unit is a code of UN/ECE Recommendation 20 or 21, such as H87 for pieces.")
 		}
 		d.Lines = append(d.Lines, line)
 		tax := exact("line_tax_amount", r, l.numbers["line_tax_amount"])

@@ -93,6 +93,7 @@ var members = map[string]member{
 	"line_tax_amount":        {form: formAmount, line: true},
 	"line_description":       {form: formText, line: true, longest: 1000},
 	"quantity":               {form: formDecimal, line: true},
+	"unit":                   {form: formCode, line: true, longest: 3},
 	"unit_price":             {form: formDecimal, line: true},
 	"tax_category":           {form: formCode, line: true, longest: 10},
 	"tax_rate":               {form: formDecimal, line: true},

@@ -70,11 +70,16 @@ var codeRules = []Rule{
 	required("BR-CL-20", "BT-105", "The reason code of a charge is one of UNCL 7161.", each(anywhere(tagCharge).where(isCharge).below("cbc:AllowanceChargeReasonCode"), isOneOf(loadCodes("charge-reason")))),
 	required("BR-CL-21", "BT-157", "The scheme of an item's standard identifier is a code of ISO 6523.", each(anywhere("cac:StandardItemIdentification", "cbc:ID"), attributeIsOneOf("schemeID", identifierSchemes))),
 	required("BR-CL-22", "BT-121", "The code of an exemption is one of the list VATEX.", each(anywhere("cbc:TaxExemptionReasonCode"), isExemptionCode(loadCodes("exemption-reason")))),
-	required("BR-CL-23", "BT-130", "A unit is a code of UN/ECE Recommendation 20 or 21.", each(anywhereOf("cbc:InvoicedQuantity", "cbc:BaseQuantity", "cbc:CreditedQuantity"), attributeIsOneOf("unitCode", loadCodes("unit")))),
+	required("BR-CL-23", "BT-130", "A unit is a code of UN/ECE Recommendation 20 or 21.", each(anywhereOf("cbc:InvoicedQuantity", "cbc:BaseQuantity", "cbc:CreditedQuantity"), attributeIsOneOf("unitCode", units))),
 	required("BR-CL-24", "BT-125", "The type of an embedded file is PDF, PNG, JPEG, CSV, XLSX or ODS.", each(anywhere("cbc:EmbeddedDocumentBinaryObject"), attributeIsOneOf("mimeCode", mimeTypes))),
 	required("BR-CL-25", "", "The scheme of an electronic address is a code of the list EAS.", each(anywhere("cbc:EndpointID"), attributeIsOneOf("schemeID", loadCodes("endpoint-scheme")))),
 	required("BR-CL-26", "BT-71", "The scheme of a place of delivery is a code of ISO 6523.", each(anywhere("cac:DeliveryLocation", "cbc:ID"), attributeIsOneOf("schemeID", identifierSchemes))),
 }
+
+var units = loadCodes("unit")
+
+// IsUnit reports whether a text is a code of UN/ECE Recommendation 20 or 21.
+func IsUnit(code string) bool { return units.contains(code) }
 
 var (
 	everyAmount     = anywhereOf(amountsWithCurrency...)

@@ -149,6 +149,7 @@ type Line struct {
 	ID                string        // BT-126, the supplier's; empty for allowances and charges
 	Description       string        // BT-153, or the reason of the allowance or charge
 	Quantity          *money.Number // BT-129
+	Unit              string        // BT-130
 	UnitPrice         *money.Number // BT-146, for PriceBaseQuantity units
 	PriceBaseQuantity *money.Number // BT-149
 	Amount            money.Number  // BT-131, BT-99, or BT-92 negated

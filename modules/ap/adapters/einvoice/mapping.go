@@ -294,6 +294,7 @@ func readLines(root *Element, c *checker, d *Document) {
 			ID:                c.text(e.Find("cbc:ID"), "BT-126", maxReference),
 			Description:       c.freeText(item.Find("cbc:Name"), "BT-153", maxDescription),
 			Quantity:          c.quantity(quantity, "BT-129"),
+			Unit:              quantity.Attribute("unitCode"),
 			UnitPrice:         c.quantity(price.Find("cbc:PriceAmount"), "BT-146"),
 			PriceBaseQuantity: c.quantity(price.Find("cbc:BaseQuantity"), "BT-149"),
 			Amount:            amount(e.Find(tagLineNet)),

@@ -92,7 +92,7 @@ func (d Document) IntentPayload(s Submission) (json.RawMessage, error) {
 	for i, l := range d.Lines {
 		line := linePayload{Line: contract.Line{
 			LineNumber: i + 1, Kind: string(l.Kind), Description: l.Description,
-			Quantity: l.Quantity, UnitPrice: l.UnitPrice, PriceBaseQuantity: l.PriceBaseQuantity,
+			Quantity: l.Quantity, Unit: l.Unit, UnitPrice: l.UnitPrice, PriceBaseQuantity: l.PriceBaseQuantity,
 			Amount: l.Amount, TaxGroup: TaxGroup(l.TaxCategory, l.TaxRate),
 			ItemID: l.ItemID,
 		}, AccountingCost: l.AccountingCost}

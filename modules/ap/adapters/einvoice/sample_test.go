@@ -89,9 +89,9 @@ func TestInvoicePayload(t *testing.T) {
 		`{"category":"S","rate":7,"taxable_amount":294.00,"tax_amount":20.58,"tax_group":"S/7"}],` +
 		`"payable_amount":2166.22,"payment_reference":"NBA-2026-1047","payee_bank":"none",` +
 		`"source_document":{"syntax":"UBL 2.1","sha256":"` + d.SHA256 + `","type_code":"380"},` +
-		`"lines":[{"line_number":1,"kind":"item","description":"Standing desk, oak, 160 x 80 cm","quantity":4,"unit_price":389.00,"amount":1556.00,` +
+		`"lines":[{"line_number":1,"kind":"item","description":"Standing desk, oak, 160 x 80 cm","quantity":4,"unit":"C62","unit_price":389.00,"amount":1556.00,` +
 		`"tax_group":"S/19","po_line_reference":"PO-2026-0031-1","item_id":"NL-4711","accounting_cost":"CC-4200","dimensions":{"cost_center":"CC-4200"}},` +
-		`{"line_number":2,"kind":"item","description":"Handbook of machine safety","quantity":12,"unit_price":24.50,"amount":294.00,` +
+		`{"line_number":2,"kind":"item","description":"Handbook of machine safety","quantity":12,"unit":"C62","unit_price":24.50,"amount":294.00,` +
 		`"tax_group":"S/7","po_line_reference":"PO-2026-0031-2","item_id":"NL-0815","accounting_cost":"CC-4300","dimensions":{"cost_center":"CC-4300"}}],"payee_accounts":["DE48999900000123456789"],"buyer":{"vat_id":"DE999000197","names":["Demo Manufacturing GmbH"]}}`
 	require.Equal(t, want, string(raw))
 	vendor, err := d.VendorPayload(14)
