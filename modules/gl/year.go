@@ -90,14 +90,25 @@ func (y yearContext) checkPeriodsClosed(ctx context.Context, s module.State) err
 	return nil
 }
 
-// checkPriorClosed refuses to close a year while earlier years have income or expense that
-// was not taken to retained earnings.
+// checkPriorClosed refuses to close a year while an earlier year is reopened, or has income or expense
+// that was not taken to retained earnings. It reads the state of each earlier year, so that a
+// reopening which commits first makes the closing again.
 func (y yearContext) checkPriorClosed(ctx context.Context, s module.State) error {
 	var tags []string
 	prior := ""
 	for _, earlier := range y.calendar.Years() {
-		if earlier.Start < y.year.Start {
-			tags, prior = append(tags, contract.YearTag(earlier.Label)), earlier.Label
+		if earlier.Start >= y.year.Start {
+			continue
+		}
+		tags, prior = append(tags, contract.YearTag(earlier.Label)), earlier.Label
+		state, err := module.Load[*domain.YearState](ctx, s, domain.FiscalYearStream(earlier.Label))
+		if err != nil {
+			return err
+		}
+		if state.Reopened {
+			return fault.New(fault.FailedPrecondition, "gl.year.prior_open",
+				"fiscal year %s was reopened; close it before %s", prior, y.year.Label).
+				With("fiscal_year", y.year.Label).With("prior_year", prior)
 		}
 	}
 	if prior == "" {
@@ -110,6 +121,31 @@ func (y yearContext) checkPriorClosed(ctx context.Context, s module.State) error
 	return fault.New(fault.FailedPrecondition, "gl.year.prior_open",
 		"account %s still has a balance of years before %s; close them first", left[0].Account, y.year.Label).
 		With("fiscal_year", y.year.Label).With("prior_year", prior).With("account", left[0].Account)
+}
+
+// checkLaterOpen refuses to reopen a year while a later one is closed, whose opening balances would
+// change. It names the last of them, which can be reopened. Each later year's state is read, so that a
+// closing which commits first makes the reopening again.
+func (y yearContext) checkLaterOpen(ctx context.Context, s module.State) error {
+	closed := ""
+	for _, later := range y.calendar.Years() {
+		if later.Start <= y.year.Start {
+			continue
+		}
+		state, err := module.Load[*domain.YearState](ctx, s, domain.FiscalYearStream(later.Label))
+		if err != nil {
+			return err
+		}
+		if state.Closed {
+			closed = later.Label
+		}
+	}
+	if closed == "" {
+		return nil
+	}
+	return fault.New(fault.FailedPrecondition, "gl.year.later_closed",
+		"fiscal year %s is closed, and it begins with the balances of %s; reopen %s first", closed, y.year.Label, closed).
+		With("fiscal_year", y.year.Label).With("later_year", closed)
 }
 
 // readResult reads the income and expense of the year that were not taken to retained
@@ -214,6 +250,9 @@ func planReopenYear(ctx context.Context, in module.Input, s module.State, p year
 	}
 	if !y.state.Closed {
 		return module.Plan{}, wrongStateFault("gl.year", "fiscal year "+p.FiscalYear, "open", "closed")
+	}
+	if err := y.checkLaterOpen(ctx, s); err != nil {
+		return module.Plan{}, err
 	}
 	reopened := domain.YearReopened{
 		FiscalYear: p.FiscalYear, FunctionalCurrency: y.settings.FunctionalCurrency, JournalIDs: []string{}, ReversalIDs: []string{},

@@ -2,6 +2,7 @@ package gl_test
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -193,15 +194,84 @@ func TestCloseYear_PriorYear(t *testing.T) {
 	f := newYearFixture(t)
 	f.postYear()
 	f.closePeriods()
+	f.closePeriods2026()
+	f.Refuse("gl.year.prior_open", "controller", "gl.close_year", closeYear2026)
+	f.Execute("controller", "gl.close_year", closeYear)
+	f.Execute("controller", "gl.close_year", closeYear2026)
+	require.Empty(t, f.balances(t, "income", "2026-12-31"))
+}
+
+const closeYear2026 = `{"fiscal_year": "2026"}`
+
+// closePeriods2026 opens and closes the periods of 2026, of which January is open.
+func (f *yearFixture) closePeriods2026() {
 	f.period("soft", "2026-01")
 	for month := 2; month <= 12; month++ {
 		f.period("open", fmt.Sprintf("2026-%02d", month))
 		f.period("soft", fmt.Sprintf("2026-%02d", month))
 	}
-	f.Refuse("gl.year.prior_open", "controller", "gl.close_year", `{"fiscal_year": "2026"}`)
+}
+
+// TestReopenYear_LaterYear reopens years from the last closed one back, also years without a balance.
+func TestReopenYear_LaterYear(t *testing.T) {
+	t.Parallel()
+	for name, post := range map[string]func(*yearFixture){"with balances": (*yearFixture).postYear, "without balances": func(*yearFixture) {}} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := newYearFixture(t)
+			post(f)
+			f.closePeriods()
+			f.closePeriods2026()
+			f.Execute("controller", "gl.close_year", closeYear)
+			f.Execute("controller", "gl.close_year", closeYear2026)
+			f.Refuse("gl.year.later_closed", "controller", "gl.reopen_year", closeYear)
+			f.Execute("controller", "gl.reopen_year", closeYear2026)
+			f.Execute("controller", "gl.reopen_year", closeYear)
+			f.Refuse("gl.year.prior_open", "controller", "gl.close_year", closeYear2026)
+			f.Execute("controller", "gl.close_year", closeYear)
+			f.Execute("controller", "gl.close_year", closeYear2026)
+		})
+	}
+}
+
+// TestReopenYear_RacesWithLaterClose lets clients reopen a year while others close the next one: one
+// request takes effect, whichever it is. Neither year has a balance, so no journal decides.
+func TestReopenYear_RacesWithLaterClose(t *testing.T) {
+	t.Parallel()
+	f := newYearFixture(t)
+	f.closePeriods()
+	f.closePeriods2026()
 	f.Execute("controller", "gl.close_year", closeYear)
-	f.Execute("controller", "gl.close_year", `{"fiscal_year": "2026"}`)
-	require.Empty(t, f.balances(t, "income", "2026-12-31"))
+	won := [2]int{}
+	for round := range 16 {
+		codes := [8]string{}
+		var running sync.WaitGroup
+		for i := range codes {
+			running.Go(func() {
+				request := [2]string{"gl.reopen_year", closeYear}
+				if i%2 == 1 {
+					request = [2]string{"gl.close_year", closeYear2026}
+				} else if round%2 == 1 { // a closing reads balances: without this, each reopening would come first
+					for range 2 {
+						f.resultOf2025(t)
+					}
+				}
+				_, err := f.Submit("controller", request[0], request[1])
+				codes[i] = fault.CodeOf(err)
+			})
+		}
+		running.Wait()
+		winner := slices.Index(codes[:], "")
+		require.GreaterOrEqual(t, winner, 0, "%v", codes)
+		require.NotContains(t, codes[winner+1:], "", "%v", codes)
+		if winner %= 2; winner == 0 {
+			f.Execute("controller", "gl.close_year", closeYear)
+		} else {
+			f.Execute("controller", "gl.reopen_year", closeYear2026)
+		}
+		won[winner]++
+	}
+	t.Logf("reopened %d times, closed %d times", won[0], won[1])
 }
 
 func TestCloseYear_WithoutBalances(t *testing.T) {

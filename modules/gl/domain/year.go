@@ -42,6 +42,7 @@ type YearReopened struct {
 // YearState is the state of the stream gl.fiscal_year/<label>.
 type YearState struct {
 	Closed   bool
+	Reopened bool         // after it was closed, and not closed again since
 	Journals []string     // ids of the closing journals that are not reversed
 	Result   money.Number // that they took to retained earnings
 }
@@ -61,9 +62,9 @@ func (s *YearState) Apply(e event.Recorded, data []byte) error {
 		if err := json.Unmarshal(data, &closed); err != nil {
 			return fmt.Errorf("fiscal year: %w", err)
 		}
-		s.Closed, s.Journals, s.Result = true, append(s.Journals, closed.JournalIDs...), s.Result.Add(closed.Result)
+		s.Closed, s.Reopened, s.Journals, s.Result = true, false, append(s.Journals, closed.JournalIDs...), s.Result.Add(closed.Result)
 	case EventYearReopened:
-		*s = YearState{}
+		*s = YearState{Reopened: true}
 	}
 	return nil
 }
