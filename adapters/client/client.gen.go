@@ -621,7 +621,7 @@ type ApAgingRow struct {
 	// TotalFunctional open in all, functional currency
 	TotalFunctional string `json:"total_functional,omitempty,omitzero"`
 
-	// VendorID vendor; with by, the column has the dimension's name, and none for documents without a value
+	// VendorID vendor; with by, the column has the value of by as its name, and none for documents without a value
 	VendorID string `json:"vendor_id,omitempty,omitzero"`
 }
 
@@ -6776,7 +6776,7 @@ type AllowWebhookHostParams struct {
 
 // ReadApAgingParams defines parameters for ReadApAging.
 type ReadApAgingParams struct {
-	// By vendor (default), or a dimension of documents such as department
+	// By vendor (default), or a dimension of documents such as department; dimension:currency for one whose name another column has
 	By string `form:"by,omitempty" json:"by,omitempty,omitzero"`
 
 	// Buckets last days overdue of each bucket, ascending; default 30,60,90

@@ -185,7 +185,7 @@ func aging() module.ReadModel {
 		Name: ReadModelAging, Projection: OpenItems,
 		Description: "Open amounts by days overdue at as_of, for each vendor or value of a dimension and currency. Amounts are payable positive; their functional sum is the credit balance of the control account. The columns depend on by and buckets; these are those without them.",
 		Params: []module.Param{
-			{Name: "by", Type: module.ParamString, Description: "vendor (default), or a dimension of documents such as department"},
+			{Name: "by", Type: module.ParamString, Description: "vendor (default), or a dimension of documents such as department; dimension:currency for one whose name another column has"},
 			{Name: "buckets", Type: module.ParamString, Description: "last days overdue of each bucket, ascending; default 30,60,90"},
 			{Name: "vendor", Type: module.ParamString, Description: "vendor id"},
 			{Name: "currency", Type: module.ParamString, Description: "document currency, ISO 4217"},
@@ -197,26 +197,28 @@ func aging() module.ReadModel {
 
 // agingColumns are the columns of aging: the vendor or value, and the sums of the buckets.
 func agingColumns(params map[string]string) []module.Column {
-	key := module.Column{Name: "vendor_id", Type: "string", Description: "vendor; with by, the column has the dimension's name, and none for documents without a value"}
-	if by := params["by"]; by != "" && by != "vendor" {
-		key.Name = by
-	}
-	columns := []module.Column{key, {Name: "currency", Type: "string", Description: "document currency"}}
 	buckets, _ := domain.ParseAgingBuckets(params["buckets"])
-	for _, in := range []struct{ suffix, currency string }{{"", "document currency"}, {"_functional", "functional currency"}} {
-		for _, name := range append(buckets.Names(), "total") {
-			days, isLast := strings.CutPrefix(name, "over_")
-			description := days + " days overdue"
-			switch {
-			case isLast:
-				description = "more than " + description
-			case name == "not_due":
-				description = "due on as_of or later"
-			case name == "total":
-				description = "open in all"
-			}
-			columns = append(columns, module.Column{Name: name + in.suffix, Type: "amount", Description: description + ", " + in.currency})
+	key, _ := domain.ParseAgingKey(params["by"], buckets)
+	columns := []module.Column{
+		{Name: key.Column(), Type: "string", Description: "vendor; with by, the column has the value of by as its name, and none for documents without a value"},
+		{Name: domain.AgingCurrency, Type: "string", Description: "document currency"},
+	}
+	for _, column := range buckets.Sums() {
+		name, currency := column, "document currency"
+		if cut, isFunctional := strings.CutSuffix(column, "_functional"); isFunctional {
+			name, currency = cut, "functional currency"
 		}
+		days, isLast := strings.CutPrefix(name, "over_")
+		description := days + " days overdue"
+		switch {
+		case isLast:
+			description = "more than " + description
+		case name == "not_due":
+			description = "due on as_of or later"
+		case name == "total":
+			description = "open in all"
+		}
+		columns = append(columns, module.Column{Name: column, Type: "amount", Description: description + ", " + currency})
 	}
 	return columns
 }

@@ -102,7 +102,11 @@ func TestReports_DocumentLife(t *testing.T) {
 		"not_due_functional": "0.00", "1-5_functional": "665.84", "over_5_functional": "-180.66", "total_functional": "485.18",
 	}}, rowsOf(aging))
 	require.Equal(t, "485.18", aging["total_functional"])
-	require.Equal(t, "PROD", rowsOf(b.at("ap/aging", "2025-04-25", 0, map[string]string{"by": "department"}))[0]["department"])
+	for _, by := range []string{"department", "dimension:department"} {
+		require.Equal(t, "PROD", rowsOf(b.at("ap/aging", "2025-04-25", 0, map[string]string{"by": by}))[0][by])
+	}
+	named := b.at("ap/aging", "2025-04-25", 0, map[string]string{"by": "dimension:currency"})
+	require.Equal(t, object{"dimension:currency": "none", "currency": "USD", "total": "500.00"}, pick(rowsOf(named)[0], "dimension:currency", "currency", "total"))
 
 	statement := b.at("ap/vendor-statement", "2025-04-25", 0, map[string]string{"vendor": "V1", "from": "2025-03-17"})
 	require.Equal(t, []any{object{"currency": "USD", "balance": "800.00", "functional_balance": "760.96"}}, statement["opening"])
@@ -130,7 +134,9 @@ func TestReports_Parameters(t *testing.T) {
 		{"documents", "report.parameter_invalid", "state", "lost"}, {"documents", "report.parameter_invalid", "next_role", "auditor"},
 		{"documents", "report.parameter_invalid", "older_than", "-1"}, {"documents", "report.parameter_invalid", "kind", "toast"},
 		{"aging", "report.parameter_invalid", "buckets", "30,30"}, {"aging", "report.parameter_invalid", "buckets", "a"},
-		{"aging", "report.parameter_invalid", "by", "no such'"}, {"statement", "report.parameter_invalid", "from", "May"},
+		{"aging", "report.parameter_invalid", "by", "no such'"}, {"aging", "report.parameter_invalid", "by", "currency"},
+		{"aging", "report.parameter_invalid", "by", "vendor_id"}, {"aging", "report.parameter_invalid", "by", "over_90_functional"},
+		{"aging", "report.parameter_invalid", "by", "dimension:"}, {"aging", "report.parameter_invalid", "by", "dimension:a:b"}, {"statement", "report.parameter_invalid", "from", "May"},
 		{"invoice", "ap.invoice.not_found", "id", "X"},
 	} {
 		_, err := sources[c.source].Query(t.Context(), ports.ReadModelQuery{Version: 2, Limit: 1, Params: map[string]string{c.param: c.value}})

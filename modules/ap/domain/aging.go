@@ -2,6 +2,8 @@ package domain
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -52,4 +54,54 @@ func (b AgingBuckets) Names() []string {
 		from = days + 1
 	}
 	return append(names, fmt.Sprintf("over_%d", from-1))
+}
+
+// Sums are the columns of a row's sums: the buckets and their total in document currency, then the same
+// in functional currency.
+func (b AgingBuckets) Sums() []string {
+	names := append(b.Names(), "total")
+	for _, name := range slices.Clone(names) {
+		names = append(names, name+"_functional")
+	}
+	return names
+}
+
+// Columns of aging that say what a row is for.
+const (
+	AgingVendorID = "vendor_id"
+	AgingCurrency = "currency"
+)
+
+// agingByVendor is the value of by that is no dimension, and what is asked for without one.
+const agingByVendor = "vendor"
+
+// agingDimension comes before the name of a dimension that by or a column has as well.
+const agingDimension = "dimension:"
+
+var dimensionName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,49}$`)
+
+// AgingKey is what the rows of aging are for: vendors, or values of a dimension of documents.
+type AgingKey struct {
+	By        string // as it was asked for
+	Dimension string // "": vendors
+}
+
+// ParseAgingKey reads "vendor", the name of a dimension, or "dimension:" and the name. A name that another
+// column of the report has is taken in the second form only, as in "dimension:currency".
+func ParseAgingKey(by string, b AgingBuckets) (AgingKey, bool) {
+	if by == "" || by == agingByVendor {
+		return AgingKey{By: agingByVendor}, true
+	}
+	name, qualified := strings.CutPrefix(by, agingDimension)
+	taken := !qualified && slices.Contains(append(b.Sums(), AgingVendorID, AgingCurrency), name)
+	return AgingKey{By: by, Dimension: name}, dimensionName.MatchString(name) && !taken
+}
+
+// Column is the name of the key's column. It has the dimension as it was asked for, so no other column
+// has its name.
+func (k AgingKey) Column() string {
+	if k.Dimension == "" {
+		return AgingVendorID
+	}
+	return k.By
 }

@@ -3,7 +3,6 @@ package postgres
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"time"
@@ -29,10 +28,7 @@ var _ ports.ReadModelSource = (*Aging)(nil)
 func NewAging(pool *pgxpool.Pool) *Aging { return &Aging{pool: pool, queries: apdb.New()} }
 
 // Parameters of aging.
-const (
-	paramBuckets = "buckets"
-	byVendor     = "vendor"
-)
+const paramBuckets = "buckets"
 
 // Query implements ports.ReadModelSource. A row is a vendor, or a value of a dimension, in one
 // currency. The totals of the footer are of all pages. Faults: report.parameter_invalid,
@@ -49,12 +45,9 @@ func (a *Aging) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report
 	if !ok {
 		return ports.Report{}, parameterFault(paramBuckets, fmt.Sprintf("up to %d ascending numbers of days such as %s", domain.MaxAgingBuckets, domain.DefaultAgingBuckets))
 	}
-	by := q.Params[paramBy]
-	if by == "" {
-		by = byVendor
-	}
-	if !dimensionName.MatchString(by) {
-		return ports.Report{}, parameterFault(paramBy, "vendor, or the name of a dimension such as department")
+	key, ok := domain.ParseAgingKey(q.Params[paramBy], buckets)
+	if !ok {
+		return ports.Report{}, parameterFault(paramBy, "vendor, the name of a dimension such as department, or dimension:currency for a name that another column has")
 	}
 	var after [2]string // value and currency
 	if q.Cursor != "" {
@@ -62,7 +55,7 @@ func (a *Aging) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report
 			return ports.Report{}, err
 		}
 	}
-	found, err := a.sums(ctx, q, book, by, buckets)
+	found, err := a.sums(ctx, q, book, key.Dimension, buckets)
 	if err != nil {
 		return ports.Report{}, fmt.Errorf("aging: %w", err)
 	}
@@ -71,7 +64,7 @@ func (a *Aging) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report
 		return ports.Report{}, fmt.Errorf("aging: %w", err)
 	}
 	report := ports.Report{Header: header(q, book, paramVendor, paramCurrency)}
-	report.Header = append(report.Header, ports.ReportField{Name: paramBy, Value: by}, ports.ReportField{Name: paramBuckets, Value: buckets.String()})
+	report.Header = append(report.Header, ports.ReportField{Name: paramBy, Value: key.By}, ports.ReportField{Name: paramBuckets, Value: buckets.String()})
 	if q.Cursor != "" {
 		rows = slices.DeleteFunc(rows, func(r agingRow) bool { return slices.Compare([]string{r.value, r.currency}, after[:]) <= 0 })
 	}
@@ -81,12 +74,8 @@ func (a *Aging) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report
 			return ports.Report{}, err
 		}
 	}
-	key := "vendor_id"
-	if by != byVendor {
-		key = by
-	}
 	for _, r := range rows {
-		row, err := agingFields(buckets, r, book, ports.ReportField{Name: key, Value: r.value}, ports.ReportField{Name: "currency", Value: r.currency})
+		row, err := agingFields(buckets, r, book, ports.ReportField{Name: key.Column(), Value: r.value}, ports.ReportField{Name: domain.AgingCurrency, Value: r.currency})
 		if err != nil {
 			return ports.Report{}, err
 		}
@@ -94,7 +83,7 @@ func (a *Aging) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report
 	}
 	sums := []ports.ReportFields{}
 	for _, r := range totals {
-		row, err := agingFields(buckets, r, book, ports.ReportField{Name: "currency", Value: r.currency})
+		row, err := agingFields(buckets, r, book, ports.ReportField{Name: domain.AgingCurrency, Value: r.currency})
 		if err != nil {
 			return ports.Report{}, err
 		}
@@ -104,9 +93,8 @@ func (a *Aging) Query(ctx context.Context, q ports.ReadModelQuery) (ports.Report
 	return report, nil
 }
 
-var dimensionName = regexp.MustCompile(`^[a-z][a-z0-9_]{0,49}$`)
-
-func (a *Aging) sums(ctx context.Context, q ports.ReadModelQuery, book money.Currency, by string, buckets domain.AgingBuckets) ([]apdb.AgingByVendorRow, error) {
+// sums adds up the entries by a dimension, or by vendor for none.
+func (a *Aging) sums(ctx context.Context, q ports.ReadModelQuery, book money.Currency, dimension string, buckets domain.AgingBuckets) ([]apdb.AgingByVendorRow, error) {
 	p := &apdb.AgingByVendorParams{
 		PartitionID: int32(q.Partition), Version: int32(q.Version), AsOf: date(q.AsOf), Known: int64(q.Known), FunctionalCurrency: book.Code,
 		LastVendorID: lastVendor, Currency: q.Params[paramCurrency],
@@ -118,11 +106,11 @@ func (a *Aging) sums(ctx context.Context, q ports.ReadModelQuery, book money.Cur
 		p.Bounds = append(p.Bounds, date(q.AsOf.AddDays(-days)))
 	}
 	p.Bounds = append(p.Bounds, pgtype.Date{Time: q.AsOf.Time(), Valid: true})
-	if by == byVendor {
+	if dimension == "" {
 		return a.queries.AgingByVendor(ctx, a.pool, p)
 	}
 	found, err := a.queries.AgingByDimension(ctx, a.pool, &apdb.AgingByDimensionParams{
-		Dimension: by, Bounds: p.Bounds, PartitionID: p.PartitionID, Version: p.Version, AsOf: p.AsOf, Known: p.Known,
+		Dimension: dimension, Bounds: p.Bounds, PartitionID: p.PartitionID, Version: p.Version, AsOf: p.AsOf, Known: p.Known,
 		FunctionalCurrency: p.FunctionalCurrency, FirstVendorID: p.FirstVendorID, LastVendorID: p.LastVendorID, Currency: p.Currency,
 	})
 	rows := make([]apdb.AgingByVendorRow, len(found))
@@ -179,18 +167,18 @@ func agingFields(buckets domain.AgingBuckets, r agingRow, book money.Currency, k
 	if err != nil {
 		return nil, err
 	}
-	row, names := ports.ReportFields(key), append(buckets.Names(), "total")
+	row, names := ports.ReportFields(key), buckets.Sums()
 	for _, part := range []struct {
-		suffix string
-		sums   []money.Number
-		in     money.Currency
-	}{{"", r.open, currency}, {"_functional", r.functional, book}} {
+		sums []money.Number
+		in   money.Currency
+	}{{r.open, currency}, {r.functional, book}} {
 		var total money.Number
 		for _, n := range part.sums {
 			total = total.Add(n)
 		}
-		for i, n := range append(slices.Clone(part.sums), total) {
-			row = append(row, ports.ReportField{Name: names[i] + part.suffix, Value: formatAmount(n, part.in)})
+		for _, n := range append(slices.Clone(part.sums), total) {
+			row = append(row, ports.ReportField{Name: names[0], Value: formatAmount(n, part.in)})
+			names = names[1:]
 		}
 	}
 	return row, nil
