@@ -3544,6 +3544,14 @@ type GlDimensionBalancesRow struct {
 	Dimensions json.RawMessage `json:"dimensions,omitempty,omitzero"`
 }
 
+// GlDiscardBankStatementPayload defines model for GlDiscardBankStatementPayload.
+type GlDiscardBankStatementPayload struct {
+	Account     string `json:"account"`
+	Part        int    `json:"part,omitempty,omitzero"`
+	Reason      string `json:"reason"`
+	StatementID string `json:"statement_id"`
+}
+
 // GlImportBankStatementPayload defines model for GlImportBankStatementPayload.
 type GlImportBankStatementPayload struct {
 	Account        string      `json:"account"`
@@ -3944,6 +3952,11 @@ type GlLoadOpeningBalancesPayloadLinesDebitCredit string
 // GlMatchBankLinePayload defines model for GlMatchBankLinePayload.
 type GlMatchBankLinePayload struct {
 	Account      string `json:"account"`
+	FurtherLines []struct {
+		LineNumber  int    `json:"line_number"`
+		Part        int    `json:"part,omitempty,omitzero"`
+		StatementID string `json:"statement_id"`
+	} `json:"further_lines,omitempty,omitzero"`
 	JournalLines []struct {
 		JournalID  string `json:"journal_id"`
 		LineNumber int    `json:"line_number"`
@@ -9130,7 +9143,7 @@ func (c *Client) ReadGlBalances(ctx context.Context, params ReadGlBalancesParams
 	return out, err
 }
 
-// ReadGlBankReconciliation is GET /api/gl/bank-reconciliation: A bank account beside its statements: both balances, and every line of either side that is not matched with the other. The difference of the balances is what is not matched in the books less what is not matched in the statements; unexplained must be 0. A match counts from the last day of its lines. A statement that does not begin with the balance with which the one before ended has a row missing_statement with the difference..
+// ReadGlBankReconciliation is GET /api/gl/bank-reconciliation: A bank account beside its statements: both balances, and every line of either side that is not matched with the other. The difference of the balances is what is not matched in the books less what is not matched in the statements; unexplained must be 0. A match counts from the last day of its lines. A statement that does not begin with the balance with which the one before ended has a row missing_statement with the difference. A statement that was discarded counts until then on the axis known_at..
 func (c *Client) ReadGlBankReconciliation(ctx context.Context, params ReadGlBankReconciliationParams, options ...Option) (GlBankReconciliationReport, error) {
 	r := request{
 		method: http.MethodGet, path: expandPath("/api/gl/bank-reconciliation"),

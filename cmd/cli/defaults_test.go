@@ -163,7 +163,7 @@ func exampleOf(t *testing.T, c *cobra.Command) []string {
 
 // inOneLegalEntity are commands that ask no server before a legal entity is named, there or in the environment.
 var inOneLegalEntity = []string{
-	"ap import", "ap import-status", "ap payment-file", "entity", "gl export", "gl import-statement", "gl match", "streams delete", "streams metadata", "streams show", "streams tombstone", "trace",
+	"ap import", "ap import-status", "ap payment-file", "entity", "gl discard-statement", "gl export", "gl import-statement", "gl match", "streams delete", "streams metadata", "streams show", "streams tombstone", "trace",
 }
 
 // readsModel reports whether a command is made from the declaration of a read model.

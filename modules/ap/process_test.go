@@ -97,6 +97,7 @@ func TestEveryIntent_AnswersItsProcess(t *testing.T) {
 	unmatched := object{"reason": "another payment"}
 	maps.Copy(unmatched, line)
 	do("treasurer", "gl.unmatch_bank_line", unmatched)
+	do("treasurer", "gl.discard_bank_statement", object{"account": "1200", "statement_id": "S-1", "reason": "of another account"})
 	do("controller", "gl.load_opening_balances", object{"date": "2025-01-01", "lines": journal["lines"]})
 	do("gl_accountant", "gl.define_recurring_journal", object{
 		"recurring_id": "RENT", "description": "Rent", "schedule": object{"every": "month", "on": "day", "day": 20}, "from": "2025-03-01", "lines": journal["lines"],

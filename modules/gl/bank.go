@@ -5,14 +5,12 @@ import (
 	"context"
 	_ "embed"
 	"encoding/json"
-	"fmt"
-	"slices"
+	"strconv"
+	"strings"
 
 	"github.com/erpbackbone/backbone/application/module"
-	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
-	"github.com/erpbackbone/backbone/domain/money"
 	"github.com/erpbackbone/backbone/modules/gl/contract"
 	"github.com/erpbackbone/backbone/modules/gl/domain"
 	"github.com/erpbackbone/backbone/ports"
@@ -37,23 +35,34 @@ func bankTypes() []module.EventType {
 		]}`)
 	imported.Checks, imported.Redactable = []module.Check{domain.CheckBankStatement}, []string{"$.lines[*].text"}
 	imported.BusinessKeys = key("bank_statement", "statement_id", "account", "statement_id", "part")
-	return []module.EventType{
-		imported,
-		declare(domain.EventBankLineMatched, "A line of a bank statement was matched with the journal lines that book it.", `{
+	reimported := imported
+	reimported.Type, reimported.Description = domain.EventBankStatementReimported, "A bank statement, or a part of one, was imported again after it was discarded."
+	reimported.BusinessKeys, reimported.Examples = nil, nil // the first import has the key
+	types := []module.EventType{imported, reimported, explained(domain.EventBankStatementDiscarded, "A bank statement, or a part of one, was taken out of the reconciliation.")}
+	for _, version := range []uint32{1, 2} { // version 2 is of several statement lines too
+		matched := declare(domain.EventBankLineMatched, "A line of a bank statement was matched with the journal lines that book it.", `{
 			"account": "1010", "statement_id": "2026-03-31/42", "part": 1, "line_number": 1, "currency": "USD", "amount": -100.50,
-			"matched_as_of": "2026-03-30", "journal_lines": [{"journal_id": "01JQ7B8C9D0E1F2G3H4J5K6M7P", "line_number": 2}]}`),
-		explained(domain.EventBankLineUnmatched, "The match of a statement line was taken back."),
+			"matched_as_of": "2026-03-30", "journal_lines": [{"journal_id": "01JQ7B8C9D0E1F2G3H4J5K6M7P", "line_number": 2}]}`)
+		unmatched := explained(domain.EventBankLineUnmatched, "The match of a statement line was taken back.")
+		matched.SchemaVersion, unmatched.SchemaVersion = version, version
+		types = append(types, matched, unmatched)
 	}
+	return types
 }
 
 func bankIntents() []module.IntentType {
 	return []module.IntentType{
 		{
 			Type: "gl.import_bank_statement", Description: "Import a bank statement, or a part of a long one, into the reconciliation of an account.", Policy: bankPolicyPackage,
-			Emits: []string{domain.EventBankStatementImported}, Plan: module.WithTexts(module.PlanOf(planImportBankStatement), "text", "reference", "end_to_end_id"),
+			Emits: []string{domain.EventBankStatementImported, domain.EventBankStatementReimported},
+			Plan:  module.WithTexts(module.PlanOf(planImportBankStatement), "text", "reference", "end_to_end_id"),
 		},
 		{
-			Type: "gl.match_bank_line", Description: "Match a line of a bank statement with the journal lines that book it.", Policy: bankPolicyPackage,
+			Type: "gl.discard_bank_statement", Description: "Take a bank statement, or a part of a long one, out of the reconciliation.", Policy: bankPolicyPackage,
+			Emits: []string{domain.EventBankStatementDiscarded}, Plan: module.PlanOf(planDiscardBankStatement),
+		},
+		{
+			Type: "gl.match_bank_line", Description: "Match lines of bank statements with the journal lines that book them.", Policy: bankPolicyPackage,
 			Emits: []string{domain.EventBankLineMatched}, Plan: module.PlanOf(planMatchBankLine),
 		},
 		{
@@ -93,21 +102,30 @@ func planImportBankStatement(ctx context.Context, _ module.Input, s module.State
 			"account %s takes no amounts in %s; import the statement for another account", p.Account, p.Currency).
 			WithField("/currency").With("account", p.Account)
 	}
+	was, err := module.Load[*domain.BankStatementState](ctx, s, p.Stream())
+	if err != nil {
+		return module.Plan{}, err
+	}
+	eventType := domain.EventBankStatementImported
+	switch {
+	case was.Imported:
+		return module.Plan{}, duplicateStatementFault(&p, was, fault.Holder{EventID: was.EventID.String(), DocumentID: p.StatementID, Sequence: strconv.FormatUint(uint64(was.Sequence), 10)})
+	case was.Discarded:
+		eventType = domain.EventBankStatementReimported
+	}
 	if err := checkPartBefore(ctx, s, p); err != nil {
 		return module.Plan{}, err
 	}
 	return module.Plan{
 		Events: []event.Draft{{
-			Type: domain.EventBankStatementImported, EffectiveDate: p.StatementDate, Stream: p.Stream(), Data: p,
-			Entities: entity("account", p.Account),
+			Type: eventType, EffectiveDate: p.StatementDate, Stream: p.Stream(), Data: p, Entities: entity("account", p.Account),
 		}},
 		Amount: &module.Amount{Value: p.ClosingBalance, Currency: p.Currency},
 	}, nil
 }
 
-// duplicateStatementFault makes the fault for a statement id that is taken. It says whether the
-// statement that has it is the same one.
-func duplicateStatementFault(ctx context.Context, in module.Input, s module.State, h fault.Holder) error {
+// onDuplicateStatement makes the fault for a statement whose business key another event has.
+func onDuplicateStatement(ctx context.Context, in module.Input, s module.State, h fault.Holder) error {
 	var p domain.BankStatement
 	if err := json.Unmarshal(in.Payload, &p); err != nil {
 		return err
@@ -117,6 +135,12 @@ func duplicateStatementFault(ctx context.Context, in module.Input, s module.Stat
 	if err != nil {
 		return err
 	}
+	return duplicateStatementFault(&p, held, h)
+}
+
+// duplicateStatementFault makes the fault for a statement id that is taken. It says whether the
+// statement that has it is the same one.
+func duplicateStatementFault(p *domain.BankStatement, held *domain.BankStatementState, h fault.Holder) error {
 	f := duplicateFault(domain.EventBankStatementImported, duplicates[domain.EventBankStatementImported].what).WithHolder(h)
 	return f.With("same_content", held.Imported && p.SameMovements(&held.Statement))
 }
@@ -145,175 +169,78 @@ func checkPartBefore(ctx context.Context, s module.State, p domain.BankStatement
 	return nil
 }
 
-// matchRequest is the payload of gl.match_bank_line.
-type matchRequest struct {
-	domain.BankLineRef
-	JournalLines []domain.JournalLineRef `json:"journal_lines"`
-}
+// maxLinesNamed bounds the statement lines that a refusal names.
+const maxLinesNamed = 20
 
-// planMatchBankLine plans a match. Of two matches that race for one statement line the stream of
-// the line lets one through, of two that race for one journal line the condition on its tag does.
-func planMatchBankLine(ctx context.Context, _ module.Input, s module.State, p matchRequest) (module.Plan, error) {
-	statement, line, err := loadBankLine(ctx, s, &p.BankLineRef)
-	if err != nil {
-		return module.Plan{}, err
-	}
-	state, err := module.Load[*domain.BankLineState](ctx, s, p.Stream())
-	if err != nil {
-		return module.Plan{}, err
-	}
-	if state.Match != nil {
-		return module.Plan{}, fault.New(fault.Conflict, "gl.bank_line.already_matched",
-			"line %d of the statement is matched already; take that back with gl.unmatch_bank_line first", p.LineNumber).
-			WithField("/line_number").With("event_id", state.EventID.String())
-	}
-	if err := checkNotMatched(ctx, s, p.JournalLines); err != nil {
-		return module.Plan{}, err
-	}
-	match := domain.BankMatch{
-		BankLineRef: p.BankLineRef, Currency: statement.Currency, Amount: line.Signed(), MatchedAsOf: line.BookingDate, JournalLines: p.JournalLines,
-	}
-	var sum money.Number
-	for i, ref := range p.JournalLines {
-		amount, date, err := loadBookedAmount(ctx, s, statement, ref, fmt.Sprintf("/journal_lines/%d", i))
-		if err != nil {
-			return module.Plan{}, err
-		}
-		sum, match.MatchedAsOf = sum.Add(amount), max(match.MatchedAsOf, date)
-	}
-	if !sum.Equal(match.Amount) {
-		currency, err := money.LookupCurrency(statement.Currency, statement.StatementDate.Time())
-		if err != nil {
-			return module.Plan{}, err
-		}
-		expected, got := match.Amount.Fixed(currency.MinorUnit), sum.Fixed(currency.MinorUnit)
-		return module.Plan{}, fault.New(fault.Invalid, "gl.bank_line.amount_mismatch",
-			"the statement line is of %s %s and the journal lines make %s; name lines that make up the amount, or post what is missing first", expected, statement.Currency, got).
-			WithField("/journal_lines").WithNumbers(expected, got).With("currency", statement.Currency)
-	}
-	return module.Plan{
-		Events: []event.Draft{matchDraft(domain.EventBankLineMatched, match, match.MatchedAsOf)},
-		Amount: &module.Amount{Value: line.Amount, Currency: statement.Currency},
-	}, nil
-}
-
-func matchDraft(eventType string, m domain.BankMatch, date event.Date) event.Draft {
-	d := event.Draft{Type: eventType, EffectiveDate: date, Stream: m.Stream(), Data: m, Entities: entity("account", m.Account)}
-	for _, ref := range m.JournalLines {
-		d.Tags = append(d.Tags, ref.Tag())
-		if r := (event.EntityRef{Type: "journal", ID: ref.JournalID, Role: "journal"}); !slices.Contains(d.Entities, r) {
-			d.Entities = append(d.Entities, r)
-		}
-	}
-	return d
-}
-
-// loadBankLine loads a line of a statement and fills in the first part.
-func loadBankLine(ctx context.Context, s module.State, ref *domain.BankLineRef) (*domain.BankStatement, *domain.BankLine, error) {
-	ref.Part = cmp.Or(ref.Part, 1)
-	state, err := module.Load[*domain.BankStatementState](ctx, s, ref.StatementRef.Stream())
-	if err != nil {
-		return nil, nil, err
-	}
-	if !state.Imported {
-		return nil, nil, fault.New(fault.NotFound, "gl.bank_statement.not_found",
-			"account %s has no such statement; import it with gl.import_bank_statement", ref.Account).WithField("/statement_id").With("account", ref.Account)
-	}
-	if ref.LineNumber < 1 || ref.LineNumber > len(state.Statement.Lines) {
-		return nil, nil, fault.New(fault.NotFound, "gl.bank_line.not_found",
-			"the statement has the lines 1 to %d; name one of them", len(state.Statement.Lines)).WithField("/line_number")
-	}
-	return &state.Statement, &state.Statement.Lines[ref.LineNumber-1], nil
-}
-
-// loadBookedAmount reads what a journal line moves on the bank account, and its posting date.
-func loadBookedAmount(ctx context.Context, s module.State, statement *domain.BankStatement, ref domain.JournalLineRef, at string) (money.Number, event.Date, error) {
-	journal, err := module.Load[*domain.JournalState](ctx, s, domain.JournalStream(ref.JournalID))
-	if err != nil {
-		return money.Number{}, 0, err
-	}
-	i := slices.IndexFunc(journal.Journal.Lines, func(l domain.Line) bool { return l.LineNumber == ref.LineNumber })
-	switch {
-	case !journal.Posted:
-		return money.Number{}, 0, fault.New(fault.NotFound, "gl.journal.not_found",
-			"there is no journal with this id; look it up in gl/bank-reconciliation").WithField(at + "/journal_id")
-	case i < 0:
-		return money.Number{}, 0, fault.New(fault.NotFound, "gl.journal_line.not_found",
-			"journal %s has no line %d; look it up in gl/bank-reconciliation", journal.Journal.JournalNumber, ref.LineNumber).WithField(at + "/line_number")
-	}
-	line := &journal.Journal.Lines[i]
-	if line.Account != statement.Account {
-		return money.Number{}, 0, fault.New(fault.Invalid, "gl.bank_line.account_mismatch",
-			"line %d of journal %s is on account %s and the statement of account %s; name a line of that account", ref.LineNumber, journal.Journal.JournalNumber, line.Account, statement.Account).
-			WithField(at)
-	}
-	if line.Currency != statement.Currency {
-		return money.Number{}, 0, fault.New(fault.Invalid, "gl.bank_line.currency_mismatch",
-			"line %d of journal %s is in %s and the statement in %s; name a line in that currency", ref.LineNumber, journal.Journal.JournalNumber, line.Currency, statement.Currency).
-			WithField(at)
-	}
-	return line.SignedBankAmount(), journal.EffectiveDate, nil
-}
-
-// checkNotMatched refuses journal lines that another match has, and a line that is named twice.
-// That no further match names one of them becomes a condition of the append.
-func checkNotMatched(ctx context.Context, s module.State, refs []domain.JournalLineRef) error {
-	holders := map[domain.JournalLineRef]event.ID{}
-	var items []concurrency.Item
-	for i, ref := range refs {
-		if slices.Contains(refs[:i], ref) {
-			return fault.New(fault.Invalid, "intent.schema_invalid", "a journal line is named twice; name it once").WithField(fmt.Sprintf("/journal_lines/%d", i))
-		}
-		items = append(items, concurrency.Item{Types: []string{domain.EventBankLineMatched, domain.EventBankLineUnmatched}, Tags: []string{ref.Tag()}})
-	}
-	err := s.Decide(ctx, module.Projector{Items: items, Apply: func(e event.Recorded, data []byte) error {
-		var m domain.BankMatch
-		if err := json.Unmarshal(data, &m); err != nil {
-			return err
-		}
-		for _, ref := range m.JournalLines {
-			if e.Type == domain.EventBankLineMatched {
-				holders[ref] = e.ID
-			} else {
-				delete(holders, ref)
-			}
-		}
-		return nil
-	}})
-	if err != nil {
-		return err
-	}
-	for i, ref := range refs {
-		if holder, matched := holders[ref]; matched {
-			return fault.New(fault.Conflict, "gl.journal_line.already_matched",
-				"line %d of the journal is matched with another statement line; take that back with gl.unmatch_bank_line first", ref.LineNumber).
-				WithField(fmt.Sprintf("/journal_lines/%d", i)).With("event_id", holder.String())
-		}
-	}
-	return nil
-}
-
-// unmatchRequest is the payload of gl.unmatch_bank_line.
-type unmatchRequest struct {
-	domain.BankLineRef
+// discardRequest is the payload of gl.discard_bank_statement.
+type discardRequest struct {
+	domain.StatementRef
 	Reason string `json:"reason"`
 }
 
-func planUnmatchBankLine(ctx context.Context, _ module.Input, s module.State, p unmatchRequest) (module.Plan, error) {
-	if _, _, err := loadBankLine(ctx, s, &p.BankLineRef); err != nil {
-		return module.Plan{}, err
-	}
-	state, err := module.Load[*domain.BankLineState](ctx, s, p.Stream())
+// planDiscardBankStatement plans to take a statement out of the reconciliation. A match reads the
+// stream of the statement, and this plan reads those of its lines: of a match and a discard that
+// race for one statement, one is refused.
+func planDiscardBankStatement(ctx context.Context, _ module.Input, s module.State, p discardRequest) (module.Plan, error) {
+	state, err := loadBankStatement(ctx, s, &p.StatementRef, "")
 	if err != nil {
 		return module.Plan{}, err
 	}
-	if state.Match == nil {
-		return module.Plan{}, fault.New(fault.FailedPrecondition, "gl.bank_line.not_matched",
-			"line %d of the statement is matched with nothing; there is nothing to take back", p.LineNumber).WithField("/line_number")
+	statement := &state.Statement
+	if p.Part < statement.Parts {
+		next := p.StatementRef
+		next.Part++
+		after, err := module.Load[*domain.BankStatementState](ctx, s, next.Stream())
+		if err != nil {
+			return module.Plan{}, err
+		}
+		if after.Imported {
+			return module.Plan{}, fault.New(fault.FailedPrecondition, "gl.bank_statement.part_follows",
+				"part %d of the statement begins where this part ends; discard the last part first", next.Part).WithField("/part").With("part", next.Part)
+		}
 	}
-	ended := *state.Match
-	ended.Reason = p.Reason
-	d := matchDraft(domain.EventBankLineUnmatched, ended, ended.MatchedAsOf)
-	d.CausedBy = state.EventID
-	return module.Plan{Events: []event.Draft{d}, Amount: &module.Amount{Value: ended.Amount.Abs(), Currency: ended.Currency}}, nil
+	var matched []int
+	for i := range statement.Lines {
+		number := statement.Lines[i].LineNumber
+		line, err := module.Load[*domain.BankLineState](ctx, s, domain.BankLineRef{StatementRef: p.StatementRef, LineNumber: number}.Stream())
+		if err != nil {
+			return module.Plan{}, err
+		}
+		if line.Match != nil {
+			matched = append(matched, number)
+		}
+	}
+	if len(matched) > 0 {
+		named := matched[:min(len(matched), maxLinesNamed)]
+		return module.Plan{}, fault.New(fault.FailedPrecondition, "gl.bank_statement.has_matches",
+			"%d lines of the statement are matched (%s); take that back with gl.unmatch_bank_line first", len(matched), joinNumbers(named)).
+			WithField("/statement_id").With("matched", len(matched)).With("line_numbers", named)
+	}
+	known, err := loadFacts(ctx, contract.NewLedger(s))
+	return module.Plan{
+		Events: []event.Draft{{
+			Type: domain.EventBankStatementDiscarded, EffectiveDate: statement.StatementDate, Stream: p.Stream(), Entities: entity("account", p.Account),
+			CausedBy: state.EventID, Data: domain.DiscardedStatement{StatementRef: p.StatementRef, Reason: p.Reason},
+		}},
+		Facts: known, Amount: &module.Amount{Value: statement.ClosingBalance, Currency: statement.Currency},
+	}, err
+}
+
+func joinNumbers(numbers []int) string {
+	parts := make([]string, len(numbers))
+	for i, n := range numbers {
+		parts[i] = strconv.Itoa(n)
+	}
+	return strings.Join(parts, ", ")
+}
+
+// loadBankStatement loads a statement and fills in the first part. at leads to the reference.
+func loadBankStatement(ctx context.Context, s module.State, ref *domain.StatementRef, at string) (*domain.BankStatementState, error) {
+	ref.Part = cmp.Or(ref.Part, 1)
+	state, err := module.Load[*domain.BankStatementState](ctx, s, ref.Stream())
+	if err == nil && !state.Imported {
+		err = fault.New(fault.NotFound, "gl.bank_statement.not_found",
+			"account %s has no such statement; import it with gl.import_bank_statement", ref.Account).WithField(at+"/statement_id").With("account", ref.Account)
+	}
+	return state, err
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/application/registry"
+	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
@@ -75,7 +76,10 @@ func newUnconfiguredLedger(t testing.TB) *ledgerFixture {
 	require.NoError(t, types.RegisterBuiltIn(t.Context()))
 	entity, err := store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "demo", Code: "USMF", Name: "USMF", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
-	preparer := appendpkg.NewPreparer(appendpkg.PreparerConfig{Types: types, IDs: ids{}, Limits: appendpkg.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 100, Tags: 50}})
+	limits := configs.Default().Limits
+	preparer := appendpkg.NewPreparer(appendpkg.PreparerConfig{Types: types, IDs: ids{}, Limits: appendpkg.Limits{
+		BatchEvents: limits.BatchEvents, EventBytes: limits.EventBytes, EntityRefs: limits.EntityRefs, Tags: limits.Tags,
+	}})
 	b := &ledgerFixture{
 		store: store, entity: entity, persons: map[string]pipeline.Caller{},
 		intake: testkit.Must(pipeline.New(pipeline.Config{

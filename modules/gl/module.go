@@ -56,11 +56,12 @@ func (m *Module) Register(r *module.Registrar) error {
 	r.Roles(roles()...)
 	r.Policy(ports.PolicyModule{Path: "modules/gl/policy/gl.rego", Source: policy})
 	for _, t := range eventTypes() {
-		schema, err := readSchema(t.Type + ".v1")
+		t.SchemaVersion = cmp.Or(t.SchemaVersion, 1)
+		schema, err := readSchema(fmt.Sprintf("%s.v%d", t.Type, t.SchemaVersion))
 		if err != nil {
 			return err
 		}
-		t.DataSchema, t.SchemaVersion, t.Module = schema, 1, "general_ledger"
+		t.DataSchema, t.Module = schema, "general_ledger"
 		t.RetentionClass, t.MinRetentionYears = eventtype.Regulatory, 7
 		r.EventType(t)
 	}

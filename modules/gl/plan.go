@@ -68,7 +68,7 @@ func onDuplicate(ctx context.Context, in module.Input, s module.State, eventType
 		return nil
 	}
 	if eventType == domain.EventBankStatementImported {
-		return duplicateStatementFault(ctx, in, s, h)
+		return onDuplicateStatement(ctx, in, s, h)
 	}
 	return duplicateFault(eventType, d.what).WithHolder(h)
 }

@@ -5,7 +5,7 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl/domain"
 )
 
-// ProjectionBank is the projection of bank statements, matches, and payments of journals.
+// ProjectionBank is the projection of bank statements, discards, matches, and payments of journals.
 const ProjectionBank = "gl.bank"
 
 // ReadModelBankReconciliation compares a bank account with its statements.
@@ -13,13 +13,16 @@ const ReadModelBankReconciliation = "bank-reconciliation"
 
 func registerBankReconciliation(r *module.Registrar) {
 	r.Projection(module.Projection{
-		Name: ProjectionBank, Version: 1,
-		EventTypes: []string{domain.EventBankStatementImported, domain.EventBankLineMatched, domain.EventBankLineUnmatched, domain.EventJournalPosted},
+		Name: ProjectionBank, Version: 2,
+		EventTypes: []string{
+			domain.EventBankStatementImported, domain.EventBankStatementDiscarded, domain.EventBankStatementReimported,
+			domain.EventBankLineMatched, domain.EventBankLineUnmatched, domain.EventJournalPosted,
+		},
 	})
 	r.ReadModel(module.ReadModel{
 		Name: ReadModelBankReconciliation, Projection: ProjectionBank, Reads: []string{ProjectionLedger}, Example: "--account 1000 --as-of 2026-03-31",
 		Description: "A bank account beside its statements: both balances, and every line of either side that is not matched with the other. The difference of the balances is what is not matched in the books less what is not matched in the statements; unexplained must be 0. " +
-			"A match counts from the last day of its lines. A statement that does not begin with the balance with which the one before ended has a row missing_statement with the difference.",
+			"A match counts from the last day of its lines. A statement that does not begin with the balance with which the one before ended has a row missing_statement with the difference. A statement that was discarded counts until then on the axis known_at.",
 		Params: []module.Param{
 			{Name: "account", Type: module.ParamString, Required: true, Description: "code of the bank account"},
 			{Name: "currency", Type: module.ParamString, Description: "currency of statements and lines; default that of the newest statement"},

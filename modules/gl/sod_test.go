@@ -53,6 +53,11 @@ func TestSegregationOfDuties(t *testing.T) {
 			b.execute(t, "admin", "gl.configure_ledger", strings.Replace(exampleConfigureLedger, `"second_person": false`, `"second_person": true`, 1))
 			return b.pend(t, b.actingAs(requester, "controller"), "gl.reopen_period", `{"module": "gl", "period": "2026-03", "reason": "a late bill"}`)
 		},
+		"discard": func(t *testing.T, b *ledgerFixture, requester string) pipeline.Outcome {
+			b.execute(t, "admin", "gl.configure_ledger", strings.Replace(exampleConfigureLedger, `"second_person": false`, `"second_person": true`, 1))
+			b.execute(t, "treasurer", "gl.import_bank_statement", statement("S-1", "2026-03-10", "0", "-10", "-10"))
+			return b.pend(t, b.actingAs(requester, "treasurer"), "gl.discard_bank_statement", discard("S-1", 1))
+		},
 	}
 	for _, row := range rows[1:] {
 		step, requester, approver, may, otherwise := row[1], row[2], row[3], strings.Fields(row[4]), row[5]

@@ -241,6 +241,10 @@ func (i *installation) fillBooks(vendor string) {
 	i.execute("treasurer", "gl.match_bank_line", object{
 		"account": "2200", "statement_id": "S-1", "line_number": 1, "journal_lines": []object{{"journal_id": posted.Events[0].Stream.ID, "line_number": 2}},
 	})
+	i.execute("treasurer", "gl.import_bank_statement", object{
+		"account": "2200", "statement_id": "S-2", "currency": "EUR", "statement_date": today, "opening_balance": 0, "closing_balance": 0, "lines": []object{},
+	})
+	i.execute("treasurer", "gl.discard_bank_statement", object{"account": "2200", "statement_id": "S-2", "reason": "of another account"})
 	i.payInvoice(today)
 	waiting := i.execute("gl_accountant", "gl.post_journal", journal(20_000))
 	require.Equal(i.t, intent.PendingApproval, waiting.Status)

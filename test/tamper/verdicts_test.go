@@ -64,7 +64,7 @@ func harmlessTable(name, columns, why string) table {
 // activeVersions are the versions of projections that readers see in new books.
 var activeVersions = map[string]int{
 	ap.OpenItems: ap.OpenItemsVersion, ap.Vendors: ap.VendorsVersion, ap.Tax: ap.TaxVersion, ap.Payments: ap.PaymentsVersion, ap.PurchaseOrders: ap.PurchaseOrdersVersion,
-	gl.ProjectionLedger: 2, gl.ProjectionClosing: 1, gl.ProjectionBank: 1,
+	gl.ProjectionLedger: 2, gl.ProjectionClosing: 1, gl.ProjectionBank: 2,
 }
 
 // readModel is a table that a projection derives from the log.
@@ -568,9 +568,11 @@ var verdicts = []table{
 	readModel("ap.payment_steps", ap.Payments, "recorded_at sequence partition_id version effective_date executed_on step payment_id actor bank_reference bank_status reason_code event_id"),
 	readModel("gl.account_blocks", gl.ProjectionLedger, "sequence partition_id version blocked code"),
 	readModel("gl.accounts", gl.ProjectionLedger, "sequence partition_id code name type version event_id normal_side parent postable control"),
+	readModel("gl.bank_discards", gl.ProjectionBank, "sequence partition_id version part account statement_id"),
+	readModel("gl.bank_journals", gl.ProjectionBank, "sequence partition_id version journal_id"),
 	readModel("gl.bank_lines", gl.ProjectionBank, "sequence partition_id version line_number part booking_date value_date account statement_id currency amount reference end_to_end_id description"),
-	readModel("gl.bank_match_lines", gl.ProjectionBank, "sequence partition_id version line_number matched_as_of matched journal_id"),
-	readModel("gl.bank_matches", gl.ProjectionBank, "sequence partition_id version part line_number matched_as_of matched account statement_id"),
+	readModel("gl.bank_match_lines", gl.ProjectionBank, "sequence partition_id version line_number matched_as_of matched journal_id journal_sequence account"),
+	readModel("gl.bank_matches", gl.ProjectionBank, "sequence partition_id version part line_number matched_as_of matched account statement_id statement_sequence"),
 	readModel("gl.bank_statements", gl.ProjectionBank, "sequence partition_id version part first_date statement_date event_id account statement_id currency opening_balance closing_balance"),
 	readModel("gl.calendar_periods", gl.ProjectionLedger, "sequence partition_id version year_start year_end period_start period_end fiscal_year period"),
 	readModel("gl.close_steps", gl.ProjectionClosing, "sequence recorded_at partition_id version day event_id tenant_id legal_entity kind item counterparty actor_id data"),

@@ -16,11 +16,13 @@ import (
 
 // Event types and stream types of bank statements.
 const (
-	EventBankStatementImported = "gl.bank_statement.imported"
-	EventBankLineMatched       = "gl.bank_line.matched"
-	EventBankLineUnmatched     = "gl.bank_line.unmatched"
+	EventBankStatementImported   = "gl.bank_statement.imported"
+	EventBankStatementDiscarded  = "gl.bank_statement.discarded"
+	EventBankStatementReimported = "gl.bank_statement.reimported" // after it was discarded
+	EventBankLineMatched         = "gl.bank_line.matched"
+	EventBankLineUnmatched       = "gl.bank_line.unmatched"
 
-	StreamBankStatement = "gl.bank_statement" // id: account ":" part ":" statement id; its lines never change
+	StreamBankStatement = "gl.bank_statement" // id: account ":" part ":" statement id; its imports and discards
 	StreamBankLine      = "gl.bank_line"      // id: account ":" part ":" line ":" statement id; what the line is matched with
 )
 
@@ -28,7 +30,6 @@ const (
 const (
 	MaxStatementLines = 1000 // of one part
 	MaxStatementParts = 1000
-	MaxMatchedLines   = 40 // journal lines of one statement line; each is a tag of the match
 )
 
 // EntityPayment is the type of a payment of any subledger. A journal that refers to one settles
@@ -58,8 +59,9 @@ func (r BankLineRef) Stream() event.StreamID {
 	return event.StreamID{Type: StreamBankLine, ID: r.Account + ":" + strconv.Itoa(r.Part) + ":" + strconv.Itoa(r.LineNumber) + ":" + r.StatementID}
 }
 
-// BankStatement is the data of gl.bank_statement.imported: a statement, or a part of one with
-// the balances before and after it. Balances are positive where the bank owes the money.
+// BankStatement is the data of gl.bank_statement.imported and gl.bank_statement.reimported: a
+// statement, or a part of one with the balances before and after it. Balances are positive where
+// the bank owes the money.
 type BankStatement struct {
 	StatementRef
 	Parts          int          `json:"parts"`
@@ -193,7 +195,7 @@ func (s *BankStatement) checkLine(i int, currency money.Currency) error {
 	return nil
 }
 
-// CheckBankStatement is the check of gl.bank_statement.imported.
+// CheckBankStatement is the check of gl.bank_statement.imported and gl.bank_statement.reimported.
 func CheckBankStatement(data json.RawMessage, _ map[string]string) error {
 	var s BankStatement
 	if err := json.Unmarshal(data, &s); err != nil {
@@ -205,10 +207,18 @@ func CheckBankStatement(data json.RawMessage, _ map[string]string) error {
 	return s.Check()
 }
 
+// DiscardedStatement is the data of gl.bank_statement.discarded.
+type DiscardedStatement struct {
+	StatementRef
+	Reason string `json:"reason"`
+}
+
 // BankStatementState is the state of a statement's stream.
 type BankStatementState struct {
-	Imported  bool
-	EventID   event.ID
+	Imported  bool     // and not discarded since
+	Discarded bool     // the last import was
+	EventID   event.ID // of the last import or discard
+	Sequence  event.Sequence
 	Statement BankStatement
 }
 
@@ -217,14 +227,16 @@ func (s *BankStatementState) Clone() *BankStatementState { c := *s; return &c }
 
 // Apply folds an event.
 func (s *BankStatementState) Apply(e event.Recorded, data []byte) error {
-	if e.Type != EventBankStatementImported {
-		return nil
+	switch e.Type {
+	case EventBankStatementImported, EventBankStatementReimported:
+		var statement BankStatement
+		if err := json.Unmarshal(data, &statement); err != nil {
+			return fmt.Errorf("bank statement: %w", err)
+		}
+		*s = BankStatementState{Imported: true, EventID: e.ID, Sequence: e.Sequence, Statement: statement}
+	case EventBankStatementDiscarded:
+		*s = BankStatementState{Discarded: true, EventID: e.ID, Sequence: e.Sequence}
 	}
-	var statement BankStatement
-	if err := json.Unmarshal(data, &statement); err != nil {
-		return fmt.Errorf("bank statement: %w", err)
-	}
-	s.Imported, s.EventID, s.Statement = true, e.ID, statement
 	return nil
 }
 
@@ -239,14 +251,55 @@ type JournalLineRef struct {
 func (r JournalLineRef) Tag() string { return "bank:" + r.JournalID + ":" + strconv.Itoa(r.LineNumber) }
 
 // BankMatch is the data of gl.bank_line.matched and gl.bank_line.unmatched: a line of a
-// statement and the journal lines that make up its amount.
+// statement and the journal lines that make up its amount. A match of several statement lines is
+// an event for each of them, all with the same StatementLines and JournalLines.
 type BankMatch struct {
 	BankLineRef
-	Currency     string           `json:"currency"`
-	Amount       money.Number     `json:"amount"`        // of the statement line, negative for money that went out
-	MatchedAsOf  event.Date       `json:"matched_as_of"` // the last booking or posting date of the lines
-	JournalLines []JournalLineRef `json:"journal_lines"`
-	Reason       string           `json:"reason,omitempty"` // why the match ended
+	Currency       string           `json:"currency"`
+	Amount         money.Number     `json:"amount"`                    // of the statement line, negative for money that went out
+	MatchedAsOf    event.Date       `json:"matched_as_of"`             // the last booking or posting date of the lines
+	JournalLines   []JournalLineRef `json:"journal_lines"`             // none if the statement lines cancel each other out
+	StatementLines []MatchedLine    `json:"statement_lines,omitempty"` // all statement lines of the match, if there are several
+	Reason         string           `json:"reason,omitempty"`          // why the match ended
+}
+
+// MatchedLine is one of several statement lines of a match, of the account of the match.
+type MatchedLine struct {
+	StatementID string       `json:"statement_id"`
+	Part        int          `json:"part"`
+	LineNumber  int          `json:"line_number"`
+	Amount      money.Number `json:"amount"`
+}
+
+// Ref names the line.
+func (l MatchedLine) Ref(account string) BankLineRef {
+	return BankLineRef{StatementRef: StatementRef{Account: account, StatementID: l.StatementID, Part: l.Part}, LineNumber: l.LineNumber}
+}
+
+// PerLine is the match as the event of each statement line has it.
+func (m *BankMatch) PerLine() []BankMatch {
+	if len(m.StatementLines) == 0 {
+		return []BankMatch{*m}
+	}
+	out := make([]BankMatch, len(m.StatementLines))
+	for i, l := range m.StatementLines {
+		out[i] = *m
+		out[i].BankLineRef, out[i].Amount = l.Ref(m.Account), l.Amount
+	}
+	return out
+}
+
+// IsFirst reports whether the event is that of the match's first statement line. It alone has the
+// tags of the journal lines, so that one event for each match is found by them.
+func (m *BankMatch) IsFirst() bool { return m.PerLine()[0].BankLineRef == m.BankLineRef }
+
+// MovedAmount is what the statement lines move in and out together.
+func (m *BankMatch) MovedAmount() money.Number {
+	var sum money.Number
+	for _, l := range m.PerLine() {
+		sum = sum.Add(l.Amount.Abs())
+	}
+	return sum
 }
 
 // BankLineState is the state of a statement line's stream.

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -27,6 +28,7 @@ type bankServer struct {
 	sent     []client.IntentRequest
 	keys     map[string]client.IntentOutcome
 	refuse   map[string]error // by statement id
+	imported map[string]bool  // by payload; false: it was discarded
 	proposed []map[string]any
 	queries  []url.Values
 }
@@ -53,7 +55,11 @@ func (s *bankServer) SubmitIntent(_ context.Context, p client.SubmitIntentParams
 	if err := s.refuse[payload.StatementID]; err != nil {
 		return client.IntentOutcome{}, err
 	}
-	out := client.IntentOutcome{IntentID: "I-1", Events: []client.IntentEvent{{ID: "E-1", Type: "gl.bank_statement.imported"}}}
+	if s.imported[string(i.Payload)] {
+		return client.IntentOutcome{}, fault.New(fault.Conflict, "gl.bank_statement.duplicate", "it exists").With("same_content", true)
+	}
+	s.imported[string(i.Payload)] = true
+	out := client.IntentOutcome{IntentID: "I-1", Events: []client.IntentEvent{{ID: fmt.Sprintf("E-%d", len(s.sent)), Type: "gl.bank_statement.imported"}}}
 	s.keys[p.IdempotencyKey] = out
 	return out, nil
 }
@@ -79,7 +85,7 @@ func (s *bankServer) ReadModel(_ context.Context, path string, query url.Values,
 }
 
 func newBankServer() *bankServer {
-	return &bankServer{keys: map[string]client.IntentOutcome{}, refuse: map[string]error{}}
+	return &bankServer{keys: map[string]client.IntentOutcome{}, refuse: map[string]error{}, imported: map[string]bool{}}
 }
 
 func camtFiles(t *testing.T) (folder string, files []string) {
@@ -121,7 +127,50 @@ func TestImportStatements(t *testing.T) {
 	again := cli.ImportStatements(t.Context(), server, "DEMF", files, bankfile.Options{Account: "1010"})
 	require.Equal(t, map[string]int{"duplicate": 2}, again.Totals)
 	require.NoError(t, again.Err())
-	require.Len(t, server.sent, 2, "a second run imports nothing")
+
+	server.imported[string(server.sent[0].Payload)] = false
+	again = cli.ImportStatements(t.Context(), server, "DEMF", files, bankfile.Options{Account: "1010"})
+	require.Equal(t, map[string]int{"accepted": 1, "duplicate": 1}, again.Totals, "the first statement was discarded")
+	again = cli.ImportStatements(t.Context(), server, "DEMF", files, bankfile.Options{Account: "1010"})
+	require.Equal(t, map[string]int{"duplicate": 2}, again.Totals)
+}
+
+// The command prints the event of a discard, or the intent that waits for a second person.
+func TestDiscardStatement(t *testing.T) {
+	t.Parallel()
+	answer, status := `{"intent_id": "I-1", "status": "executed", "events": [{"id": "E-1", "type": "gl.bank_statement.discarded"}], "rules": []}`, http.StatusOK
+	var sent client.IntentRequest
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		_ = json.NewDecoder(r.Body).Decode(&sent)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		_, _ = w.Write([]byte(answer))
+	}))
+	t.Cleanup(api.Close)
+	run := func() (string, error) {
+		cmd := cli.Command()
+		var out bytes.Buffer
+		cmd.SetOut(&out)
+		cmd.SilenceErrors = true
+		cmd.SetArgs([]string{"discard-statement", "--server", api.URL, "--token", "t", "--legal-entity", "DEMF", "--account", "1010", "--part", "2", "--reason", "Wrong file", "2026-03-31/42"})
+		err := cmd.ExecuteContext(t.Context())
+		return out.String(), err
+	}
+	out, err := run()
+	require.NoError(t, err)
+	require.Equal(t, "discarded by event E-1\n", out)
+	require.Equal(t, "gl.discard_bank_statement", sent.Type)
+	require.JSONEq(t, `{"account": "1010", "statement_id": "2026-03-31/42", "part": 2, "reason": "Wrong file"}`, string(sent.Payload))
+
+	answer, status = `{"intent_id": "I-2", "status": "pending_approval", "events": [], "rules": []}`, http.StatusAccepted
+	out, err = run()
+	require.NoError(t, err)
+	require.Equal(t, "waits for approval: backbone intents approve I-2\n", out)
+
+	answer, status = `{"code": "gl.bank_statement.has_matches", "detail": "2 lines are matched"}`, http.StatusUnprocessableEntity
+	_, err = run()
+	require.Equal(t, 1, exitCode(err))
+	require.ErrorContains(t, err, "gl.bank_statement.has_matches 2 lines are matched")
 }
 
 func TestImportStatements_Answers(t *testing.T) {

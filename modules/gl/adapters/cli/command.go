@@ -1,6 +1,6 @@
 // Package cli holds the terminal commands of the general ledger beyond those that are made
-// from its read models: Export writes the journals for an auditor's own tool, ImportStatements
-// and Match work on bank accounts. It calls a server through its HTTP API only.
+// from its read models: Export writes the journals for an auditor's own tool, ImportStatements,
+// Discard and Match work on bank accounts. It calls a server through its HTTP API only.
 package cli
 
 import (
@@ -23,7 +23,7 @@ import (
 // Command is `backbone gl`.
 func Command() *cobra.Command {
 	cmd := &cobra.Command{Use: "gl", Short: "Read and export the general ledger"}
-	cmd.AddCommand(exportCommand(), importStatementCommand(), matchCommand())
+	cmd.AddCommand(exportCommand(), importStatementCommand(), discardStatementCommand(), matchCommand())
 	return cmd
 }
 

@@ -216,25 +216,34 @@ func importStatement(ctx context.Context, api BankAPI, legalEntity string, s dom
 	if err != nil {
 		return r.withError(err)
 	}
-	replayed := false
-	out, err := api.SubmitIntent(ctx, client.SubmitIntentParams{IdempotencyKey: idempotencyKey("statement", legalEntity, digest, strconv.Itoa(n), string(payload))}, client.IntentRequest{
-		Type: "gl.import_bank_statement", LegalEntity: legalEntity, Payload: payload,
-		Source: client.Source{System: "backbone gl import-statement", Channel: "batch", Reference: digest},
-	}, client.Replayed(&replayed))
-	if err != nil {
-		return r.withError(err)
+	key := []string{legalEntity, digest, strconv.Itoa(n), string(payload)}
+	for range maxImports {
+		replayed := false
+		out, err := api.SubmitIntent(ctx, client.SubmitIntentParams{IdempotencyKey: idempotencyKey("statement", key...)}, client.IntentRequest{
+			Type: "gl.import_bank_statement", LegalEntity: legalEntity, Payload: payload,
+			Source: client.Source{System: "backbone gl import-statement", Channel: "batch", Reference: digest},
+		}, client.Replayed(&replayed))
+		if err != nil {
+			return r.withError(err)
+		}
+		if len(out.Events) == 0 {
+			break
+		}
+		r.IntentID, r.EventID = out.IntentID, out.Events[0].ID
+		if !replayed {
+			r.Status = StatusAccepted
+			return r
+		}
+		// The statement may have been discarded since, so it is sent again under another key. The
+		// ledger has it as a duplicate otherwise.
+		key = append(key, r.EventID)
 	}
-	r.IntentID = out.IntentID
-	switch {
-	case len(out.Events) == 0:
-		r.Status, r.Code, r.Detail = StatusFailed, "import.unexpected", unexpectedAnswer
-	case replayed:
-		r.Status, r.Code, r.EventID = StatusDuplicate, codeDuplicate, out.Events[0].ID
-	default:
-		r.Status, r.EventID = StatusAccepted, out.Events[0].ID
-	}
+	r.Status, r.Code, r.Detail = StatusFailed, "import.unexpected", unexpectedAnswer
 	return r
 }
+
+// maxImports bounds how often one file is sent that was imported and discarded again and again.
+const maxImports = 20
 
 const unexpectedAnswer = "the server's answer is not what its API describes; check the server's address and version"
 

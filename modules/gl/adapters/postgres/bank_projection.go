@@ -14,8 +14,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// BankProjection writes gl.bank: statements with their lines, matches, and the payments that
-// journals refer to. It is stateless and idempotent.
+// BankProjection writes gl.bank: statements with their lines, discards, matches, and journals with
+// the payments that they refer to. It is stateless and idempotent.
 type BankProjection struct{ queries *gldb.Queries }
 
 var (
@@ -32,23 +32,30 @@ func NewBankProjection() *BankProjection { return &BankProjection{queries: gldb.
 var (
 	bankStatementsTable  = ports.ProjectionTable{Schema: "gl", Name: "bank_statements", Key: []string{"sequence"}}
 	bankLinesTable       = ports.ProjectionTable{Schema: "gl", Name: "bank_lines", Key: []string{"sequence", "line_number"}}
+	bankDiscardsTable    = ports.ProjectionTable{Schema: "gl", Name: "bank_discards", Key: []string{"sequence"}}
 	bankMatchesTable     = ports.ProjectionTable{Schema: "gl", Name: "bank_matches", Key: []string{"account", "statement_id", "part", "line_number", "sequence"}}
 	bankMatchLinesTable  = ports.ProjectionTable{Schema: "gl", Name: "bank_match_lines", Key: []string{"journal_id", "line_number", "sequence"}}
+	bankJournalsTable    = ports.ProjectionTable{Schema: "gl", Name: "bank_journals", Key: []string{"journal_id"}}
 	journalPaymentsTable = ports.ProjectionTable{Schema: "gl", Name: "journal_payments", Key: []string{"sequence", "payment_id"}}
 )
 
 // Tables implements ports.ProjectionTables.
 func (p *BankProjection) Tables() []ports.ProjectionTable {
-	return []ports.ProjectionTable{bankStatementsTable, bankLinesTable, bankMatchesTable, bankMatchLinesTable, journalPaymentsTable}
+	return []ports.ProjectionTable{bankStatementsTable, bankLinesTable, bankDiscardsTable, bankMatchesTable, bankMatchLinesTable, bankJournalsTable, journalPaymentsTable}
 }
 
 // Targets implements ports.ProjectionTargets: a statement with its lines, the matches of a line,
-// or the payments of a journal. Their rows are found by the sequences of their events.
+// or a journal with its payments. Matches also have the sequences of what they name, which are the
+// same when it is recomputed. Most rows are found by the sequences of their events.
 func (p *BankProjection) Targets() []ports.ProjectionTarget {
 	return []ports.ProjectionTarget{
-		{Streams: []string{domain.StreamBankStatement}, Tables: []ports.TargetTable{{ProjectionTable: bankStatementsTable}, {ProjectionTable: bankLinesTable}}},
+		{Streams: []string{domain.StreamBankStatement}, Tables: []ports.TargetTable{
+			{ProjectionTable: bankStatementsTable}, {ProjectionTable: bankLinesTable}, {ProjectionTable: bankDiscardsTable},
+		}},
 		{Streams: []string{domain.StreamBankLine}, Tables: []ports.TargetTable{{ProjectionTable: bankMatchesTable}, {ProjectionTable: bankMatchLinesTable}}},
-		{Streams: []string{domain.StreamJournal}, Tables: []ports.TargetTable{{ProjectionTable: journalPaymentsTable}}},
+		{Streams: []string{domain.StreamJournal}, Tables: []ports.TargetTable{
+			{ProjectionTable: bankJournalsTable, Entity: "journal_id"}, {ProjectionTable: journalPaymentsTable},
+		}},
 	}
 }
 
@@ -73,23 +80,30 @@ func (p *BankProjection) Apply(ctx context.Context, tx ports.ProjectionTx, b por
 
 func (p *BankProjection) apply(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded) error {
 	if e.Type == domain.EventJournalPosted {
-		return p.addPayments(ctx, db, version, e)
+		return p.addJournal(ctx, db, version, e)
 	}
 	data, err := e.Data()
 	if err != nil {
 		return err
 	}
 	switch e.Type {
-	case domain.EventBankStatementImported:
+	case domain.EventBankStatementImported, domain.EventBankStatementReimported:
 		return p.addStatement(ctx, db, version, e, data)
+	case domain.EventBankStatementDiscarded:
+		return p.addDiscard(ctx, db, version, e, data)
 	case domain.EventBankLineMatched, domain.EventBankLineUnmatched:
 		return p.addMatch(ctx, db, version, e, data)
 	}
 	return nil
 }
 
-// addPayments remembers the payments that a journal refers to. Most journals refer to none.
-func (p *BankProjection) addPayments(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded) error {
+// addJournal remembers the journal, and the payments that it refers to. Most refer to none.
+func (p *BankProjection) addJournal(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded) error {
+	if err := p.queries.BankJournalInsert(ctx, db, &gldb.BankJournalInsertParams{
+		PartitionID: int32(e.Partition), Version: version, Sequence: int64(e.Sequence), JournalID: e.Stream.ID,
+	}); err != nil {
+		return err
+	}
 	body, err := e.Body()
 	if err != nil {
 		return err
@@ -134,6 +148,16 @@ func (p *BankProjection) addStatement(ctx context.Context, db pgx.Tx, version in
 	return p.queries.BankLineInsert(ctx, db, rows)
 }
 
+func (p *BankProjection) addDiscard(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded, data []byte) error {
+	var d domain.DiscardedStatement
+	if err := json.Unmarshal(data, &d); err != nil {
+		return err
+	}
+	return p.queries.BankDiscardInsert(ctx, db, &gldb.BankDiscardInsertParams{
+		PartitionID: int32(e.Partition), Version: version, Sequence: int64(e.Sequence), Part: int32(d.Part), Account: d.Account, StatementID: d.StatementID,
+	})
+}
+
 func (p *BankProjection) addMatch(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded, data []byte) error {
 	var m domain.BankMatch
 	if err := json.Unmarshal(data, &m); err != nil {
@@ -146,10 +170,13 @@ func (p *BankProjection) addMatch(ctx context.Context, db pgx.Tx, version int32,
 	}); err != nil {
 		return err
 	}
+	if !m.IsFirst() {
+		return nil
+	}
 	for _, ref := range m.JournalLines {
 		if err := p.queries.BankMatchLineInsert(ctx, db, &gldb.BankMatchLineInsertParams{
 			PartitionID: int32(e.Partition), Version: version, Sequence: int64(e.Sequence), LineNumber: int32(ref.LineNumber),
-			MatchedAsOf: date(m.MatchedAsOf), Matched: matched, JournalID: ref.JournalID,
+			MatchedAsOf: date(m.MatchedAsOf), Matched: matched, Account: m.Account, JournalID: ref.JournalID,
 		}); err != nil {
 			return err
 		}

@@ -20,7 +20,7 @@ import (
 
 // NewBankReconciliation makes the source of gl/bank-reconciliation. The role of the pool must be
 // able to read the schema gl. Faults: gl.account.not_found, report.parameter_invalid,
-// cursor.malformed.
+// cursor.malformed, read.rebuilding.
 func NewBankReconciliation(pool *pgxpool.Pool) ports.ReadModelSource {
 	return newSource(pool, (*source).bankReconciliation)
 }
@@ -66,12 +66,12 @@ func (s *source) bankReconciliation(ctx context.Context, q ports.ReadModelQuery)
 				return err
 			}
 		}
-		found, err := s.queries.BankReconciliation(ctx, tx, &gldb.BankReconciliationParams{
+		found, err := s.readReconciliation(ctx, tx, &gldb.BankReconciliationParams{
 			PartitionID: int32(q.Partition), Version: int32(q.Version), LedgerVersion: int32(q.Versions[gl.ProjectionLedger]), Account: q.Params["account"],
 			Currency: currency.Code, Known: int64(q.Known), AsOf: date(q.AsOf), Skip: int32(skip), MaxRows: int32(q.Limit) + 1,
 		})
 		if err != nil {
-			return fmt.Errorf("bank reconciliation: %w", err)
+			return err
 		}
 		report, err = reconciliation(q, currency, skip, found)
 		return err
@@ -89,6 +89,24 @@ func (s *source) requireAccount(ctx context.Context, tx pgx.Tx, q ports.ReadMode
 		return fault.New(fault.NotFound, "gl.account.not_found", "account %q is not in the chart; look at gl/accounts for those in use", account).With("account", account)
 	}
 	return err
+}
+
+// readReconciliation reads at least one row. It refuses to read rows of an earlier release, which
+// lack what the query compares: read.rebuilding. The version of this release is being built then.
+func (s *source) readReconciliation(ctx context.Context, db gldb.DBTX, p *gldb.BankReconciliationParams) ([]gldb.BankReconciliationRow, error) {
+	earlier, err := s.queries.HasEarlierBankRows(ctx, db, &gldb.HasEarlierBankRowsParams{PartitionID: p.PartitionID, Version: p.Version, Account: p.Account})
+	if err != nil {
+		return nil, fmt.Errorf("release of bank rows: %w", err)
+	}
+	if earlier {
+		return nil, fault.New(fault.Unavailable, "read.rebuilding", "this release builds the rows of this report; ask again once the new version is switched to").
+			WithRetryAfter(time.Minute)
+	}
+	rows, err := s.queries.BankReconciliation(ctx, db, p)
+	if err != nil {
+		return nil, fmt.Errorf("bank reconciliation: %w", err)
+	}
+	return rows, nil
 }
 
 // statementCurrency is the currency of the newest statement, the functional one without any.
@@ -123,7 +141,7 @@ func reconciliation(q ports.ReadModelQuery, currency money.Currency, skip int, f
 		{Name: "last_statement", Value: dateText(found[0].LastStatement)},
 		{Name: "book_balance", Value: fixed(book)}, {Name: "statement_balance", Value: fixed(statement)}, {Name: "difference", Value: fixed(difference)},
 		{Name: "unmatched_book", Value: fixed(bookItems)}, {Name: "unmatched_statement", Value: fixed(statementItems)},
-		{Name: "unexplained", Value: fixed(difference.Sub(explained))},
+		{Name: "unmatched_lines", Value: found[0].UnmatchedLines}, {Name: "unexplained", Value: fixed(difference.Sub(explained))},
 	}}
 	for i := range found {
 		r := &found[i]

@@ -11,11 +11,94 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const bankAccounts = `-- name: BankAccounts :many
+WITH statements AS (
+    SELECT s.account, s.currency, s.first_date, s.statement_date,
+        coalesce(s.opening_balance <> lag(s.closing_balance) OVER chain AND lag(s.statement_date) OVER chain < $4, false) AS is_gap
+    FROM gl.bank_statements AS s
+    WHERE s.partition_id = $1 AND s.version = $5 AND s.sequence <= $3
+        AND NOT EXISTS (
+            SELECT
+            FROM gl.bank_discards AS d
+            WHERE d.partition_id = s.partition_id AND d.version = s.version AND d.account = s.account AND d.statement_id = s.statement_id AND d.part = s.part
+                AND d.sequence > s.sequence AND d.sequence <= $3
+        )
+    WINDOW chain AS (PARTITION BY s.account, s.currency ORDER BY s.statement_date, s.sequence)
+)
+SELECT s.account, s.currency, max(s.statement_date)::date AS last_statement,
+    bool_or(s.is_gap)::boolean AS has_gap
+FROM statements AS s
+WHERE NOT coalesce((
+    SELECT b.blocked
+    FROM gl.account_blocks AS b
+    WHERE b.partition_id = $1 AND b.version = $2 AND b.code = s.account AND b.sequence <= $3
+    ORDER BY b.sequence DESC
+    LIMIT 1
+), false)
+GROUP BY s.account, s.currency
+HAVING min(s.first_date) <= $4
+ORDER BY s.account, s.currency
+`
+
+type BankAccountsParams struct {
+	PartitionID   int32
+	LedgerVersion int32
+	Known         int64
+	AsOf          pgtype.Date
+	Version       int32
+}
+
+type BankAccountsRow struct {
+	Account       string
+	Currency      string
+	LastStatement pgtype.Date
+	HasGap        bool
+}
+
+// Accounts that are not blocked and have statements of a day: the date of the newest statement,
+// of whatever day, and whether one is missing after a statement of an earlier day.
+func (q *Queries) BankAccounts(ctx context.Context, db DBTX, arg *BankAccountsParams) ([]BankAccountsRow, error) {
+	rows, err := db.Query(ctx, bankAccounts,
+		arg.PartitionID,
+		arg.LedgerVersion,
+		arg.Known,
+		arg.AsOf,
+		arg.Version,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []BankAccountsRow
+	for rows.Next() {
+		var i BankAccountsRow
+		if err := rows.Scan(
+			&i.Account,
+			&i.Currency,
+			&i.LastStatement,
+			&i.HasGap,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const bankCurrency = `-- name: BankCurrency :one
-SELECT currency
-FROM gl.bank_statements
-WHERE partition_id = $1 AND version = $2 AND account = $3 AND sequence <= $4
-ORDER BY sequence DESC
+SELECT s.currency
+FROM gl.bank_statements AS s
+WHERE s.partition_id = $1 AND s.version = $2 AND s.account = $3 AND s.sequence <= $4
+    AND NOT EXISTS (
+        SELECT
+        FROM gl.bank_discards AS d
+        WHERE d.partition_id = s.partition_id AND d.version = s.version AND d.account = s.account AND d.statement_id = s.statement_id AND d.part = s.part
+            AND d.sequence > s.sequence AND d.sequence <= $4
+    )
+ORDER BY s.sequence DESC
 LIMIT 1
 `
 
@@ -37,6 +120,56 @@ func (q *Queries) BankCurrency(ctx context.Context, db DBTX, arg *BankCurrencyPa
 	var currency string
 	err := row.Scan(&currency)
 	return currency, err
+}
+
+const bankDiscardInsert = `-- name: BankDiscardInsert :exec
+INSERT INTO gl.bank_discards (partition_id, version, sequence, part, account, statement_id)
+VALUES ($1, $2, $3, $4, $5, $6)
+ON CONFLICT DO NOTHING
+`
+
+type BankDiscardInsertParams struct {
+	PartitionID int32
+	Version     int32
+	Sequence    int64
+	Part        int32
+	Account     string
+	StatementID string
+}
+
+func (q *Queries) BankDiscardInsert(ctx context.Context, db DBTX, arg *BankDiscardInsertParams) error {
+	_, err := db.Exec(ctx, bankDiscardInsert,
+		arg.PartitionID,
+		arg.Version,
+		arg.Sequence,
+		arg.Part,
+		arg.Account,
+		arg.StatementID,
+	)
+	return err
+}
+
+const bankJournalInsert = `-- name: BankJournalInsert :exec
+INSERT INTO gl.bank_journals (partition_id, version, sequence, journal_id)
+VALUES ($1, $2, $3, $4)
+ON CONFLICT DO NOTHING
+`
+
+type BankJournalInsertParams struct {
+	PartitionID int32
+	Version     int32
+	Sequence    int64
+	JournalID   string
+}
+
+func (q *Queries) BankJournalInsert(ctx context.Context, db DBTX, arg *BankJournalInsertParams) error {
+	_, err := db.Exec(ctx, bankJournalInsert,
+		arg.PartitionID,
+		arg.Version,
+		arg.Sequence,
+		arg.JournalID,
+	)
+	return err
 }
 
 const bankLineInsert = `-- name: BankLineInsert :exec
@@ -96,8 +229,14 @@ func (q *Queries) BankLineInsert(ctx context.Context, db DBTX, arg *BankLineInse
 }
 
 const bankMatchInsert = `-- name: BankMatchInsert :exec
-INSERT INTO gl.bank_matches (partition_id, version, sequence, part, line_number, matched_as_of, matched, account, statement_id)
-VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9)
+INSERT INTO gl.bank_matches (partition_id, version, sequence, part, line_number, matched_as_of, matched, account, statement_id, statement_sequence)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, coalesce((
+    SELECT s.sequence
+    FROM gl.bank_statements AS s
+    WHERE s.partition_id = $1 AND s.version = $2 AND s.account = $8 AND s.statement_id = $9 AND s.part = $4 AND s.sequence < $3
+    ORDER BY s.sequence DESC
+    LIMIT 1
+), 0))
 ON CONFLICT DO NOTHING
 `
 
@@ -113,6 +252,7 @@ type BankMatchInsertParams struct {
 	StatementID string
 }
 
+// A statement that was discarded may have been imported again, so the line is of the last import.
 func (q *Queries) BankMatchInsert(ctx context.Context, db DBTX, arg *BankMatchInsertParams) error {
 	_, err := db.Exec(ctx, bankMatchInsert,
 		arg.PartitionID,
@@ -129,8 +269,12 @@ func (q *Queries) BankMatchInsert(ctx context.Context, db DBTX, arg *BankMatchIn
 }
 
 const bankMatchLineInsert = `-- name: BankMatchLineInsert :exec
-INSERT INTO gl.bank_match_lines (partition_id, version, sequence, line_number, matched_as_of, matched, journal_id)
-VALUES ($1, $2, $3, $4, $5, $6, $7)
+INSERT INTO gl.bank_match_lines (partition_id, version, sequence, line_number, matched_as_of, matched, account, journal_id, journal_sequence)
+VALUES ($1, $2, $3, $4, $5, $6, $7, $8, coalesce((
+    SELECT j.sequence
+    FROM gl.bank_journals AS j
+    WHERE j.partition_id = $1 AND j.version = $2 AND j.journal_id = $8
+), 0))
 ON CONFLICT DO NOTHING
 `
 
@@ -141,6 +285,7 @@ type BankMatchLineInsertParams struct {
 	LineNumber  int32
 	MatchedAsOf pgtype.Date
 	Matched     bool
+	Account     string
 	JournalID   string
 }
 
@@ -152,61 +297,90 @@ func (q *Queries) BankMatchLineInsert(ctx context.Context, db DBTX, arg *BankMat
 		arg.LineNumber,
 		arg.MatchedAsOf,
 		arg.Matched,
+		arg.Account,
 		arg.JournalID,
 	)
 	return err
 }
 
 const bankReconciliation = `-- name: BankReconciliation :many
-WITH statements AS (
-    SELECT s.sequence, s.first_date, s.statement_date, s.statement_id, s.part, s.event_id, s.closing_balance,
+WITH discarded AS (
+    SELECT s.sequence
+    FROM gl.bank_discards AS d
+    JOIN gl.bank_statements AS s ON s.partition_id = d.partition_id AND s.version = d.version AND s.account = d.account AND s.statement_id = d.statement_id AND s.part = d.part
+        AND s.sequence < d.sequence
+    WHERE d.partition_id = $3 AND d.version = $4 AND d.account = $5 AND d.sequence <= $6
+),
+statements AS (
+    SELECT s.sequence, s.first_date, s.statement_date, s.statement_id, s.part, s.opening_balance, s.closing_balance,
         s.opening_balance - coalesce(lag(s.closing_balance) OVER chain, 0) AS gap, lag(s.sequence) OVER chain IS NULL AS is_first
     FROM gl.bank_statements AS s
-    WHERE s.partition_id = $3 AND s.version = $4 AND s.account = $5 AND s.currency = $6 AND s.sequence <= $7
+    WHERE s.partition_id = $3 AND s.version = $4 AND s.account = $5 AND s.currency = $7 AND s.sequence <= $6
+        AND NOT EXISTS (SELECT FROM discarded AS d WHERE d.sequence = s.sequence)
     WINDOW chain AS (ORDER BY s.statement_date, s.sequence)
 ),
-bank AS (
-    SELECT l.sequence, l.line_number, l.booking_date, l.value_date, l.statement_id, l.part, l.amount, l.reference, l.end_to_end_id, l.description,
-        coalesce((
-            SELECT x.matched AND x.matched_as_of <= $8
-            FROM gl.bank_matches AS x
-            WHERE x.partition_id = l.partition_id AND x.version = l.version AND x.account = l.account AND x.statement_id = l.statement_id AND x.part = l.part
-                AND x.line_number = l.line_number AND x.sequence <= $7
-            ORDER BY x.sequence DESC
-            LIMIT 1
-        ), false)::boolean AS matched
-    FROM gl.bank_lines AS l
-    WHERE l.partition_id = $3 AND l.version = $4 AND l.account = $5 AND l.currency = $6 AND l.sequence <= $7 AND l.booking_date <= $8
+bank_taken AS (
+    SELECT m.statement_sequence, m.line_number
+    FROM gl.bank_matches AS m
+    WHERE m.partition_id = $3 AND m.version = $4 AND m.account = $5 AND m.matched AND m.sequence <= $6 AND m.matched_as_of <= $8
+        AND NOT EXISTS (
+            SELECT
+            FROM gl.bank_matches AS e
+            WHERE e.partition_id = $3 AND e.version = $4 AND e.account = $5 AND NOT e.matched
+                AND e.statement_sequence = m.statement_sequence AND e.line_number = m.line_number AND e.sequence > m.sequence AND e.sequence <= $6
+        )
 ),
-book AS (
-    SELECT l.sequence, l.line_number, l.effective_date, j.journal_id, j.journal_number, j.event_id, coalesce(nullif(l.description, ''), j.description) AS description,
-        CASE WHEN l.side = 'debit' THEN l.amount ELSE -l.amount END AS amount,
-        coalesce((
-            SELECT x.matched AND x.matched_as_of <= $8
-            FROM gl.bank_match_lines AS x
-            WHERE x.partition_id = l.partition_id AND x.version = $4 AND x.journal_id = j.journal_id AND x.line_number = l.line_number AND x.sequence <= $7
-            ORDER BY x.sequence DESC
-            LIMIT 1
-        ), false)::boolean AS matched
+bank_open AS MATERIALIZED (
+    SELECT l.sequence, l.line_number
+    FROM gl.bank_lines AS l
+    WHERE l.partition_id = $3 AND l.version = $4 AND l.account = $5 AND l.currency = $7 AND l.sequence <= $6 AND l.booking_date <= $8
+        AND NOT EXISTS (SELECT FROM discarded AS d WHERE d.sequence = l.sequence)
+        AND NOT EXISTS (SELECT FROM bank_taken AS m WHERE m.statement_sequence = l.sequence AND m.line_number = l.line_number)
+),
+bank AS MATERIALIZED (
+    SELECT l.sequence, l.line_number, l.booking_date, l.value_date, l.statement_id, l.part, l.amount, l.reference, l.end_to_end_id, l.description
+    FROM bank_open AS o
+    JOIN gl.bank_lines AS l ON l.partition_id = $3 AND l.version = $4 AND l.sequence = o.sequence AND l.line_number = o.line_number
+),
+book_taken AS (
+    SELECT m.journal_sequence, m.line_number
+    FROM gl.bank_match_lines AS m
+    WHERE m.partition_id = $3 AND m.version = $4 AND m.account = $5 AND m.matched AND m.sequence <= $6 AND m.matched_as_of <= $8
+        AND NOT EXISTS (
+            SELECT
+            FROM gl.bank_match_lines AS e
+            WHERE e.partition_id = $3 AND e.version = $4 AND e.account = $5 AND NOT e.matched
+                AND e.journal_sequence = m.journal_sequence AND e.line_number = m.line_number AND e.sequence > m.sequence AND e.sequence <= $6
+        )
+),
+book_open AS (
+    SELECT l.sequence, l.line_number, l.effective_date, l.description, CASE WHEN l.side = 'debit' THEN l.amount ELSE -l.amount END AS amount
     FROM gl.journal_lines AS l
-    JOIN gl.journals AS j ON j.partition_id = l.partition_id AND j.version = l.version AND j.sequence = l.sequence
-    WHERE l.partition_id = $3 AND l.version = $9 AND l.account = $5 AND l.currency = $6 AND l.sequence <= $7
+    WHERE l.partition_id = $3 AND l.version = $9 AND l.account = $5 AND l.currency = $7 AND l.sequence <= $6
         AND l.effective_date <= $8 AND l.amount <> 0
+        AND NOT EXISTS (SELECT FROM book_taken AS m WHERE m.journal_sequence = l.sequence AND m.line_number = l.line_number)
+),
+book AS MATERIALIZED (
+    SELECT o.sequence, o.line_number, o.effective_date, j.journal_id, j.journal_number, coalesce(nullif(o.description, ''), j.description) AS description, o.amount
+    FROM book_open AS o
+    CROSS JOIN LATERAL (
+        SELECT x.journal_id, x.journal_number, x.description
+        FROM gl.journals AS x
+        WHERE x.partition_id = $3 AND x.version = $9 AND x.sequence = o.sequence
+        LIMIT 1 -- by the index, since few lines are left
+    ) AS j
 ),
 bank_keys AS (
     SELECT DISTINCT s.sequence, s.line_number, s.amount, unnest(ARRAY[s.end_to_end_id, s.reference]) AS name
     FROM bank AS s
-    WHERE NOT s.matched
 ),
 book_keys AS (
     SELECT b.sequence, b.line_number, b.amount, b.journal_id, b.journal_number AS name
     FROM book AS b
-    WHERE NOT b.matched
     UNION
     SELECT b.sequence, b.line_number, b.amount, b.journal_id, p.payment_id
     FROM book AS b
     JOIN gl.journal_payments AS p ON p.partition_id = $3 AND p.version = $4 AND p.sequence = b.sequence
-    WHERE NOT b.matched
 ),
 pairs AS (
     SELECT x.sequence, x.line_number, x.journal_id, x.journal_line,
@@ -223,7 +397,6 @@ items AS (
         s.description, '' AS journal_id, '' AS journal_number, coalesce(p.journal_id, '') AS proposed_journal_id, coalesce(p.journal_line, 0) AS proposed_line
     FROM bank AS s
     LEFT JOIN pairs AS p ON p.sequence = s.sequence AND p.line_number = s.line_number AND p.of_line = 1 AND p.of_journal = 1
-    WHERE NOT s.matched
     UNION ALL
     SELECT 1, CASE WHEN s.is_first THEN 'opening_balance' ELSE 'missing_statement' END, s.first_date, s.sequence, 0, NULL, s.statement_id, s.part, s.gap, '', '', '', '', '', '', 0
     FROM statements AS s
@@ -233,19 +406,33 @@ items AS (
         coalesce((SELECT min(p.payment_id) FROM gl.journal_payments AS p WHERE p.partition_id = $3 AND p.version = $4 AND p.sequence = b.sequence), ''),
         b.description, b.journal_id, b.journal_number, '', 0
     FROM book AS b
-    WHERE NOT b.matched
 ),
 sums AS (
     SELECT
-        (SELECT coalesce(sum(b.amount), 0) FROM book AS b) AS book_balance,
-        (SELECT coalesce(sum(s.amount), 0) FROM bank AS s) + (SELECT coalesce(sum(s.gap), 0) FROM statements AS s WHERE s.first_date <= $8) AS statement_balance,
+        (
+            SELECT coalesce(sum(CASE WHEN l.side = 'debit' THEN l.amount ELSE -l.amount END), 0)
+            FROM gl.journal_lines AS l
+            WHERE l.partition_id = $3 AND l.version = $9 AND l.account = $5 AND l.currency = $7 AND l.sequence <= $6 AND l.effective_date <= $8
+        ) AS book_balance,
+        (
+            SELECT coalesce(sum(s.gap + CASE
+                WHEN s.statement_date <= $8 THEN s.closing_balance - s.opening_balance
+                ELSE coalesce((
+                    SELECT sum(l.amount)
+                    FROM gl.bank_lines AS l
+                    WHERE l.partition_id = $3 AND l.version = $4 AND l.sequence = s.sequence AND l.booking_date <= $8
+                ), 0)
+            END), 0)
+            FROM statements AS s
+            WHERE s.first_date <= $8
+        ) AS statement_balance,
         (SELECT coalesce(sum(i.amount), 0) FROM items AS i WHERE i.side = 2) AS book_items,
         (SELECT coalesce(sum(i.amount), 0) FROM items AS i WHERE i.side = 1) AS statement_items,
-        (SELECT count(*) FROM items) AS items,
+        (SELECT count(*) FROM bank) + (SELECT count(*) FROM book) AS unmatched_lines,
         (SELECT max(s.statement_date) FROM statements AS s WHERE s.first_date <= $8) AS last_statement
 )
 SELECT
-    t.book_balance::text AS book_balance, t.statement_balance::text AS statement_balance, t.book_items::text AS book_items, t.statement_items::text AS statement_items,
+    t.book_balance::text AS book_balance, t.statement_balance::text AS statement_balance, t.book_items::text AS book_items, t.statement_items::text AS statement_items, t.unmatched_lines::bigint AS unmatched_lines,
     t.last_statement::date AS last_statement, coalesce(i.item, '')::text AS item, i.day::date AS day, coalesce(i.sequence, 0)::bigint AS sequence, coalesce(i.line_number, 0)::integer AS line_number,
     i.value_date::date AS value_date, coalesce(i.statement_id, '')::text AS statement_id, coalesce(i.part, 0)::integer AS part, coalesce(i.amount, 0)::text AS amount,
     coalesce(i.reference, '')::text AS reference, coalesce(i.end_to_end_id, '')::text AS end_to_end_id, coalesce(i.description, '')::text AS description,
@@ -264,8 +451,8 @@ type BankReconciliationParams struct {
 	PartitionID   int32
 	Version       int32
 	Account       string
-	Currency      string
 	Known         int64
+	Currency      string
 	AsOf          pgtype.Date
 	LedgerVersion int32
 }
@@ -275,6 +462,7 @@ type BankReconciliationRow struct {
 	StatementBalance  string
 	BookItems         string
 	StatementItems    string
+	UnmatchedLines    int64
 	LastStatement     pgtype.Date
 	Item              string
 	Day               pgtype.Date
@@ -298,6 +486,10 @@ type BankReconciliationRow struct {
 // with the balance with which the one before ended, the difference is a row of its own. A line of
 // the statement has a proposal if one line of the books alone has its amount and its reference,
 // and no other line of the statement has them.
+//
+// Most lines are matched. So lines and matches are compared by their keys, which indexes have,
+// and only those that are left are read. A statement adds up, so its balances stand for its lines
+// unless some of them are of later days.
 func (q *Queries) BankReconciliation(ctx context.Context, db DBTX, arg *BankReconciliationParams) ([]BankReconciliationRow, error) {
 	rows, err := db.Query(ctx, bankReconciliation,
 		arg.Skip,
@@ -305,8 +497,8 @@ func (q *Queries) BankReconciliation(ctx context.Context, db DBTX, arg *BankReco
 		arg.PartitionID,
 		arg.Version,
 		arg.Account,
-		arg.Currency,
 		arg.Known,
+		arg.Currency,
 		arg.AsOf,
 		arg.LedgerVersion,
 	)
@@ -322,6 +514,7 @@ func (q *Queries) BankReconciliation(ctx context.Context, db DBTX, arg *BankReco
 			&i.StatementBalance,
 			&i.BookItems,
 			&i.StatementItems,
+			&i.UnmatchedLines,
 			&i.LastStatement,
 			&i.Item,
 			&i.Day,
@@ -386,6 +579,24 @@ func (q *Queries) BankStatementInsert(ctx context.Context, db DBTX, arg *BankSta
 		arg.ClosingBalance,
 	)
 	return err
+}
+
+const hasEarlierBankRows = `-- name: HasEarlierBankRows :one
+SELECT EXISTS (SELECT FROM gl.bank_matches AS m WHERE m.partition_id = $1 AND m.version = $2 AND m.account = $3 AND m.matched AND m.statement_sequence IS NULL)
+`
+
+type HasEarlierBankRowsParams struct {
+	PartitionID int32
+	Version     int32
+	Account     string
+}
+
+// Rows of the release before lack the keys that the reconciliation compares.
+func (q *Queries) HasEarlierBankRows(ctx context.Context, db DBTX, arg *HasEarlierBankRowsParams) (bool, error) {
+	row := db.QueryRow(ctx, hasEarlierBankRows, arg.PartitionID, arg.Version, arg.Account)
+	var exists bool
+	err := row.Scan(&exists)
+	return exists, err
 }
 
 const journalPaymentInsert = `-- name: JournalPaymentInsert :exec
