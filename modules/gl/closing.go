@@ -26,7 +26,7 @@ func registerClosing(r *module.Registrar) {
 		intent.Waiting, intent.ApprovalRecorded, intent.Approved, intent.RejectedEvent, intent.WithdrawnEvent, intent.ExpiredEvent,
 	}})
 	r.ReadModel(module.ReadModel{
-		Name: ReadModelCloseChecklist, Projection: ProjectionClosing, Reads: []string{ProjectionLedger}, Example: "--period 2026-03",
+		Name: ReadModelCloseChecklist, Projection: ProjectionClosing, Reads: []string{ProjectionLedger, ProjectionBank}, Example: "--period 2026-03",
 		Description: "What is left to do before a period is closed for good, as known at a recorded time. With the setting orderly_close a hard close is refused while an item with blocking hard is open; " +
 			"waiting intents, due reversals and differences of subledgers refuse it in any case.",
 		Params: contract.ChecklistParams(), Columns: contract.ChecklistColumns(),

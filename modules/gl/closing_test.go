@@ -30,7 +30,8 @@ func TestCloseChecklist(t *testing.T) {
 		"gl/waiting_intents": "hard done 0 []", "ap/waiting_intents": "hard done 0 []", "gl/reversals_due": "hard done 0 []",
 		"gl/recurring_due": "hard not_applicable 0 []", "gl/allocations_due": "soft not_applicable 0 []",
 		"gl/closing_rates": "soft not_applicable 0 []", "gl/revaluation": "soft not_applicable 0 []", "gl/number_gaps": "hard done 0 []",
-		"gl/intercompany": "soft not_applicable 0 []", "gl/earlier_periods": "hard open 2 [2025-01 2025-02]", "gl/year_closed": "hard not_applicable 0 []",
+		"gl/intercompany": "soft not_applicable 0 []", "gl/bank_statements": "soft not_applicable 0 []", "gl/bank_lines": "soft not_applicable 0 []",
+		"gl/earlier_periods": "hard open 2 [2025-01 2025-02]", "gl/year_closed": "hard not_applicable 0 []",
 	}, f.checklist("2025-03", ""))
 
 	f.Execute("gl_accountant", "gl.post_journal", entry("2025-03-12", "6000", "EUR", "100", `{"department": "FIN"}`))
@@ -88,6 +89,45 @@ func TestCloseChecklist(t *testing.T) {
 		[]any{row.Run, row.Account, row.Currency, row.Balance, row.Rate, row.Old, row.New, row.Delta, row.Reversed, row.PostedTo})
 	f.Report("gl/revaluations/{period}", map[string]string{"period": "2025-03", "currency": "JPY"}, &sheet)
 	require.Empty(t, sheet)
+}
+
+// The checklist names bank accounts whose statements do not reach the period's end or lack one
+// before it, and those with lines that are not matched. It blocks nothing.
+func TestCloseChecklist_BankAccounts(t *testing.T) {
+	t.Parallel()
+	f := newYearFixture(t)
+	bank := func(knownAt string) []string {
+		items := f.checklist("2025-03", knownAt)
+		return []string{items["gl/bank_statements"], items["gl/bank_lines"]}
+	}
+	const none, done = "soft not_applicable 0 []", "soft done 0 []"
+	open := func(account string) string { return "soft open 1 [" + account + "]" }
+	f.Execute("treasurer", "gl.import_bank_statement", statement("A-1", "2025-04-30", "0", "5", "5"))
+	require.Equal(t, []string{none, none}, bank(""), "the first statement is of a later period")
+
+	f.Execute("treasurer", "gl.import_bank_statement", statement("M-1", "2025-03-15", "0", "-30", "-30"))
+	require.Equal(t, []string{open("1010 USD"), open("1010 USD")}, bank(""), "the statement of April does not follow")
+	rent := f.Execute("gl_accountant", "gl.post_journal", spend("30", "2025-03-04"))
+	f.Execute("treasurer", "gl.match_bank_line", matchLine("M-1", 1, journalLine(rent, 2)))
+	before := f.lastSequence()
+	require.Equal(t, []string{open("1010 USD"), done}, bank(""))
+	f.Execute("treasurer", "gl.import_bank_statement", statement("M-2", "2025-03-28", "-30", "0", "30"))
+	require.Equal(t, []string{done, open("1010 USD")}, bank(""), "that of April says that there is none in between")
+	require.Equal(t, []string{open("1010 USD"), done}, bank(before), "as it was known then")
+	f.Execute("gl_accountant", "gl.post_journal", spend("1", "2025-04-02"))
+	back := f.Execute("gl_accountant", "gl.reverse_journal", fmt.Sprintf(`{"journal_id": %q, "posting_date": "2025-03-28", "reason": "Twice"}`, rent.Events[0].Stream.ID))
+	f.Execute("treasurer", "gl.match_bank_line", matchLine("M-2", 1, journalLine(back, 2)))
+	require.Equal(t, []string{done, done}, bank(""), "lines of April count in April")
+
+	f.Execute("treasurer", "gl.discard_bank_statement", discard("A-1", 1))
+	require.Equal(t, []string{open("1010 USD"), done}, bank(""), "the statements end on 28 March")
+	f.Execute("gl_accountant", "gl.block_account", `{"code": "1010", "reason": "The bank account was closed"}`)
+	require.Equal(t, []string{none, none}, bank(""))
+	f.Execute("gl_accountant", "gl.unblock_account", `{"code": "1010", "reason": "A late fee"}`)
+	require.Equal(t, []string{open("1010 USD"), done}, bank(""))
+	for _, period := range []string{"2025-01", "2025-02", "2025-03"} {
+		f.Execute("controller", "gl.close_period", fmt.Sprintf(`{"module": "gl", "period": %q, "level": "hard"}`, period))
+	}
 }
 
 type pairReport struct {

@@ -13,6 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
+	"github.com/erpbackbone/backbone/modules/gl"
 	"github.com/erpbackbone/backbone/modules/gl/adapters/postgres/internal/gldb"
 	"github.com/erpbackbone/backbone/modules/gl/contract"
 	"github.com/erpbackbone/backbone/modules/gl/domain"
@@ -96,7 +97,7 @@ func (s *source) closeChecklist(ctx context.Context, q ports.ReadModelQuery, pos
 	}
 	for _, add := range []func(context.Context) error{
 		func(ctx context.Context) error { return c.addWaitingIntents(ctx, postingIntents) },
-		c.addReversals, c.addRecurring, c.addAllocations, c.addRevaluation, c.addNumberGaps, c.addPairs, c.addEarlierPeriods, c.addYear,
+		c.addReversals, c.addRecurring, c.addAllocations, c.addRevaluation, c.addNumberGaps, c.addPairs, c.addBankAccounts, c.addEarlierPeriods, c.addYear,
 	} {
 		if err := add(ctx); err != nil {
 			return ports.Report{}, err
@@ -388,6 +389,44 @@ func (c *checklist) addPairs(ctx context.Context) error {
 		return nil
 	}
 	c.add(contract.ModuleName, "intercompany", contract.BlocksNothing, "gl/intercompany shows each pair's next step", left)
+	return nil
+}
+
+// addBankAccounts lists the bank accounts, as 1000 EUR, whose statements do not reach the period's
+// end or lack one before it, and those with lines up to it that are not matched. A bank account is
+// one with statements that is not blocked. A statement of a later day shows that the ones
+// before it reach the period's end.
+func (c *checklist) addBankAccounts(ctx context.Context) error {
+	accounts, err := c.queries.BankAccounts(ctx, c.pool, &gldb.BankAccountsParams{
+		PartitionID: int32(c.q.Partition), Version: int32(c.q.Versions[gl.ProjectionBank]), LedgerVersion: int32(c.ledger.Version), Known: int64(c.q.Known), AsOf: date(c.span.End),
+	})
+	if err != nil {
+		return fmt.Errorf("bank accounts: %w", err)
+	}
+	if len(accounts) == 0 {
+		c.addNotApplicable("bank_statements", contract.BlocksNothing)
+		c.addNotApplicable("bank_lines", contract.BlocksNothing)
+		return nil
+	}
+	var missing, unmatched []string
+	for _, a := range accounts {
+		name := a.Account + " " + a.Currency
+		if a.HasGap || event.DateOf(a.LastStatement.Time) < c.span.End {
+			missing = append(missing, name)
+		}
+		rows, err := c.readReconciliation(ctx, c.pool, &gldb.BankReconciliationParams{
+			PartitionID: int32(c.q.Partition), Version: int32(c.q.Versions[gl.ProjectionBank]), LedgerVersion: int32(c.ledger.Version), Account: a.Account, Currency: a.Currency,
+			Known: int64(c.q.Known), AsOf: date(c.span.End),
+		})
+		if err != nil {
+			return err
+		}
+		if rows[0].UnmatchedLines > 0 {
+			unmatched = append(unmatched, name)
+		}
+	}
+	c.add(contract.ModuleName, "bank_statements", contract.BlocksNothing, "gl.import_bank_statement through "+c.span.End.String(), missing)
+	c.add(contract.ModuleName, "bank_lines", contract.BlocksNothing, "gl/bank-reconciliation as of "+c.span.End.String()+" shows the lines", unmatched)
 	return nil
 }
 
