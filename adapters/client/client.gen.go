@@ -22,6 +22,12 @@ const (
 	Never   ApChangeVendorPayloadOrderRequired = "never"
 )
 
+// Defines values for ApConfigurePayloadDiscountTax.
+const (
+	Correct ApConfigurePayloadDiscountTax = "correct"
+	Keep    ApConfigurePayloadDiscountTax = "keep"
+)
+
 // Defines values for ApConfigurePayloadMatchPolicy.
 const (
 	Off      ApConfigurePayloadMatchPolicy = "off"
@@ -768,8 +774,9 @@ type ApConfigurePayload struct {
 		DiscountPercent json.Number `json:"discount_percent,omitempty,omitzero"`
 		NetDays         int         `json:"net_days"`
 	} `json:"default_terms,omitempty,omitzero"`
-	DuplicateWindowDays int  `json:"duplicate_window_days,omitempty,omitzero"`
-	HoldWarnings        bool `json:"hold_warnings,omitempty,omitzero"`
+	DiscountTax         ApConfigurePayloadDiscountTax `json:"discount_tax,omitempty,omitzero"`
+	DuplicateWindowDays int                           `json:"duplicate_window_days,omitempty,omitzero"`
+	HoldWarnings        bool                          `json:"hold_warnings,omitempty,omitzero"`
 	Limits              struct {
 		Approver     json.Number `json:"approver,omitempty,omitzero"`
 		Cfo          json.Number `json:"cfo,omitempty,omitzero"`
@@ -795,6 +802,9 @@ type ApConfigurePayload struct {
 		Percent json.Number `json:"percent"`
 	} `json:"withholding_codes,omitempty,omitzero"`
 }
+
+// ApConfigurePayloadDiscountTax defines model for ApConfigurePayload.DiscountTax.
+type ApConfigurePayloadDiscountTax string
 
 // ApConfigurePayloadMatchPolicy defines model for ApConfigurePayload.Match.Policy.
 type ApConfigurePayloadMatchPolicy string

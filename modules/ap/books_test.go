@@ -101,9 +101,9 @@ func (b *books) setUp() {
 	})
 }
 
-// setUpBooks submits the intents that open books in EUR.
-func setUpBooks(execute func(who, intentType string, payload object)) {
-	execute("admin", "gl.configure_ledger", object{
+// ledgerPayload is the configuration of the ledger that the books begin with.
+func ledgerPayload() object {
+	return object{
 		"functional_currency": "EUR", "default_dimensions": object{"department": "FIN"}, "second_person": false, "orderly_close": false,
 		"tax_groups": object{
 			"S/19":  object{"rate": 19},
@@ -122,7 +122,12 @@ func setUpBooks(execute func(who, intentType string, payload object)) {
 			"opening": "3900", "withholding": "2300", "default_expense": "6000", "retained_earnings": "3100", "fx_gain": "7000", "fx_loss": "7010",
 			"bank": "1010", "discount": "4700", "fx_clearing": "1090",
 		},
-	})
+	}
+}
+
+// setUpBooks submits the intents that open books in EUR.
+func setUpBooks(execute func(who, intentType string, payload object)) {
+	execute("admin", "gl.configure_ledger", ledgerPayload())
 	for _, a := range []struct{ code, kind, control string }{
 		{"1200", "asset", "none"}, {"1400", "asset", "none"}, {"1410", "asset", "none"}, {"2000", "liability", "ap"}, {"2200", "liability", "none"},
 		{"2300", "liability", "none"}, {"3100", "equity", "none"}, {"3900", "equity", "none"}, {"5100", "expense", "none"},

@@ -172,10 +172,12 @@ type execution struct {
 	currency money.Currency
 	book     money.Currency
 
+	keepTax   bool // a discount leaves tax as it is
 	documents []*domain.Document
-	relieved  []money.Number // carrying amounts of what is settled, by document
-	discount  money.Number   // functional
-	cash      money.Number   // functional, as the bank took it
+	relieved  []money.Number             // carrying amounts of what is settled, by document
+	shares    [][]contract.DiscountShare // of the discount, by document; nil if none of its tax is corrected
+	discount  money.Number               // functional
+	cash      money.Number               // functional, as the bank took it
 	steps     []domain.Step
 }
 
@@ -222,7 +224,7 @@ func (x *execution) load(ctx context.Context, s module.State) error {
 	if !known {
 		return bankAccountNotFoundFault()
 	}
-	x.account = account
+	x.account, x.keepTax = account, settings.KeepDiscountTax
 	vendor, err := loadVendor(ctx, s, x.payment.VendorID)
 	if err != nil {
 		return err
@@ -273,6 +275,11 @@ func (x *execution) load(ctx context.Context, s module.State) error {
 func (x *execution) lines(ctx context.Context) ([]gl.SubledgerLine, error) {
 	var lines []gl.SubledgerLine
 	var difference money.Number // debit less credit, functional
+	discounts, err := x.newDiscountLines(ctx)
+	if err != nil {
+		return nil, err
+	}
+	x.shares = make([][]contract.DiscountShare, len(x.documents))
 	for i, d := range x.documents {
 		a := &x.payment.Applications[i]
 		line, err := controlLine(ctx, x.ledger, d, a.Amount, x.relieved[i])
@@ -291,17 +298,12 @@ func (x *execution) lines(ctx context.Context) ([]gl.SubledgerLine, error) {
 				return nil, err
 			}
 			x.discount = x.discount.Add(share)
+			if x.shares[i], err = discounts.addDocument(ctx, d, a.Amount, discount, share); err != nil {
+				return nil, err
+			}
 		}
 	}
-	if !x.payment.Discount.IsZero() {
-		account, err := x.ledger.ProfileAccount(ctx, gl.RoleDiscount)
-		if err != nil {
-			return nil, err
-		}
-		lines = append(lines, gl.SubledgerLine{
-			Account: account, Side: gl.Credit, Amount: x.payment.Discount, FunctionalAmount: &x.discount, Description: "Discount taken",
-		})
-	}
+	lines = append(lines, discounts.lines...)
 	bank, err := x.bankLines(ctx)
 	if err != nil {
 		return nil, err
@@ -386,7 +388,7 @@ func (x *execution) events(planned gl.PlannedJournal) []event.Draft {
 	drafts := []event.Draft{{}, planned.Draft}
 	for i, d := range x.documents {
 		a := p.Applications[i]
-		a.Version, a.Functional = 0, &x.relieved[i]
+		a.Version, a.Functional, a.DiscountShares = 0, &x.relieved[i], x.shares[i]
 		data.Applications = append(data.Applications, a)
 		action := contract.PartiallyPaid
 		if d.Open.Equal(a.Amount) {
@@ -394,7 +396,7 @@ func (x *execution) events(planned gl.PlannedJournal) []event.Draft {
 		}
 		e := draft(d.Kind, d, action, contract.DocumentPaid{
 			DocumentRef: a.DocumentRef, Applied: a.Amount, OpenAfter: d.Open.Sub(a.Amount), PaymentID: p.PaymentID, Currency: p.Currency,
-			Functional: &x.relieved[i], Discount: a.Discount, JournalID: data.JournalID,
+			Functional: &x.relieved[i], Discount: a.Discount, JournalID: data.JournalID, DiscountShares: a.DiscountShares,
 		}, x.payload.ExecutedOn, planned.Period.Tags)
 		e.Entities, e.CausedByIndex = append(e.Entities, contract.PaymentRef(p.PaymentID)), 1
 		drafts = append(drafts, e)
@@ -474,7 +476,7 @@ func planVoidPayment(ctx context.Context, in module.Input, s module.State, p con
 		}
 		e := draft(d.Kind, d, contract.PaymentReversed, contract.DocumentPaid{
 			DocumentRef: a.DocumentRef, Applied: a.Amount, OpenAfter: d.Open.Add(a.Amount), PaymentID: p.PaymentID, Currency: executed.Currency,
-			Functional: a.Functional, Discount: a.Discount, JournalID: id,
+			Functional: a.Functional, Discount: a.Discount, JournalID: id, DiscountShares: a.DiscountShares,
 		}, date, period.Tags)
 		e.Entities, e.CausedByIndex = append(e.Entities, contract.PaymentRef(p.PaymentID)), 1
 		drafts = append(drafts, e)

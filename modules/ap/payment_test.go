@@ -2,6 +2,7 @@ package ap_test
 
 import (
 	"crypto/sha256"
+	"encoding/json"
 	"fmt"
 	"slices"
 	"strings"
@@ -572,7 +573,14 @@ func TestPayments_Property(t *testing.T) {
 		if rapid.Bool().Draw(r, "discount") {
 			more["discount"] = object{"date": "2025-03-31", "percent": cents("percent", 1, 500)}
 		}
-		submitted := b.events(b.execute("ap_clerk", "ap.submit_invoice", documentPayload("V1", fmt.Sprintf("P%dX", number), total.String(), more)))
+		payload := documentPayload("V1", fmt.Sprintf("P%dX", number), total.String(), more)
+		if rapid.Bool().Draw(r, "taxed") {
+			payload = taxed(fmt.Sprintf("P%dX", number), more,
+				[3]string{"S/19", cents("net of 19", 1, 100_000).String(), cents("tax of 19", 0, 20_000).String()},
+				[3]string{"S/7", cents("net of 7", 0, 100_000).String(), cents("tax of 7", 0, 7_000).String()},
+				[3]string{"K/0", cents("net of 0", 0, 100_000).String(), "0"})
+		}
+		submitted := b.events(b.execute("ap_clerk", "ap.submit_invoice", payload))
 		id := submitted[0].Stream.ID
 		for _, e := range submitted {
 			if hold, held := e.data["hold_id"]; held {
@@ -613,12 +621,38 @@ func TestPayments_Property(t *testing.T) {
 			}
 		}
 		d := b.document(contract.Invoice, id)
+		b.requireDiscounts(d)
 		if d.State == domain.StatePaid {
 			require.True(t, d.Open.IsZero() && d.Carrying.IsZero(), "open %s, carried %s", d.Open, d.Carrying)
 			return
 		}
 		require.Positive(t, d.Open.Sign())
 	})
+}
+
+// requireDiscounts checks that what tax groups have of the discounts in force adds up to them, and
+// that both taxes of a reverse charge agree.
+func (b *books) requireDiscounts(d *domain.Document) {
+	b.tb.Helper()
+	var taken, split money.Number
+	for _, e := range b.all() {
+		if e.Stream != d.Kind.Stream(d.Data.ID()) {
+			continue
+		}
+		data := b.event(e.ID).data
+		if discount, found := data["discount"].(json.Number); found && data["discount_shares"] != nil {
+			if amount := money.MustNumber(discount.String()); e.Type == "ap.invoice.payment_reversed" {
+				taken = taken.Sub(amount)
+			} else {
+				taken = taken.Add(amount)
+			}
+		}
+	}
+	for _, s := range d.Discounts {
+		split = split.Add(s.Net).Add(s.InputTax).Add(s.NotRecoverable).Sub(s.OutputTax)
+		require.True(b.tb, s.OutputTax.IsZero() || s.OutputTax.Equal(s.InputTax.Add(s.NotRecoverable)))
+	}
+	require.True(b.tb, taken.Equal(split), "taken %s, split %s", taken, split)
 }
 
 // TestVoidPayment takes payment and invoice back: every balance is as before, both journals are

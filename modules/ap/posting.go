@@ -14,6 +14,12 @@ import (
 // dimensionVendor is the dimension that every line of a control account has.
 const dimensionVendor = "vendor"
 
+// Texts of the tax lines of a document's journal.
+const (
+	textInputTax      = "Input tax"
+	textReverseCharge = "Reverse charge"
+)
+
 // journalBuilder builds the lines of a document's journal and keeps the first error. It
 // thinks in the sides of an invoice; add swaps them for a credit memo.
 type journalBuilder struct {
@@ -237,12 +243,12 @@ func (j *journalBuilder) addTax() {
 		}
 		if !recoverable.IsZero() {
 			j.add(j.accountOrProfile(g.Account, gl.RoleInputTax), recoverable,
-				gl.SubledgerLine{Description: "Input tax", TaxCode: t.group, Dimensions: j.withDepartment(nil)})
+				gl.SubledgerLine{Description: textInputTax, TaxCode: t.group, Dimensions: j.withDepartment(nil)})
 		}
 		j.addNonRecoverableTax(t.group, g, tax.Sub(recoverable))
 		if reverse {
 			j.add(j.accountOrProfile(g.OutputAccount, gl.RoleOutputTax), tax.Neg(),
-				gl.SubledgerLine{Description: "Reverse charge", TaxCode: t.group, Dimensions: j.withDepartment(nil)})
+				gl.SubledgerLine{Description: textReverseCharge, TaxCode: t.group, Dimensions: j.withDepartment(nil)})
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package ap_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -217,6 +218,56 @@ func TestReports_TaxSummary(t *testing.T) {
 		input := balances["1400"].Add(balances["1410"])
 		require.Equal(t, input.Fixed(2), report["recoverable_functional"], "known at %d", known)
 		require.Equal(t, balances["2200"].Neg().Fixed(2), report["output_functional"], "known at %d", known)
+	}
+}
+
+// TestReports_TaxSummaryOfDiscounts shows what a discount corrects in the period of the payment, and
+// takes it back in that of its void. The subledger equals its control account throughout.
+func TestReports_TaxSummaryOfDiscounts(t *testing.T) {
+	t.Parallel()
+	b := newStoredBooks(t)
+	for _, a := range []object{{"code": "1010", "type": "asset"}, {"code": "4700", "type": "income"}} {
+		a["name"] = "Account"
+		b.must("gl_accountant", "gl.define_account", a)
+	}
+	b.must("admin", "ap.configure", object{"bank_accounts": object{"MAIN": object{"iban": payingIBAN, "currency": "EUR"}}})
+	b.must("vendor_admin", "ap.register_vendor", object{"vendor_id": "V1", "name": "Vendor V1", "country": "DE", "registration_id": "RV1"})
+	b.must("ap_clerk", "ap.request_bank_change", bankRequest("V1", nil))
+	b.must("vendor_admin", "ap.approve_bank_change", object{"request_id": "V1-B1", "verification": "called back"})
+	more := object{"discount": object{"date": "2025-04-30", "percent": n("2")}}
+	var documents []object
+	for i, parts := range [][][3]string{{{"S/19", "1000.00", "190.00"}, {"S/7", "500.00", "35.00"}}, {{"K/0", "300.00", "0"}}} {
+		id := b.must("ap_clerk", "ap.submit_invoice", taxed(fmt.Sprintf("D-%dX", i), more, parts...))
+		b.must("cfo", "ap.approve_invoice", object{"invoice_id": id})
+		documents = append(documents, object{"invoice_id": id})
+	}
+	run := b.must("ap_clerk:petra", "ap.propose_payment_run", object{"bank_account": "MAIN", "pay_date": "2025-04-10", "take_discount": true, "documents": documents})
+	b.must("controller:carla", "ap.approve_payment_run", object{"run_id": run})
+	b.must("treasurer", "ap.execute_payment", execution(run+"-P1", object{"executed_on": "2025-04-10"}))
+	b.must("treasurer", "ap.void_payment", object{"payment_id": run + "-P1", "reason": "bank took it back", "posting_date": "2025-05-05"})
+
+	month := func(from, to string) (rows []object) {
+		for _, r := range rowsOf(b.at("ap/tax-summary", to, 0, map[string]string{"from": from, "by": "period"})) {
+			rows = append(rows, pick(r, "tax_group", "taxable", "recoverable", "not_recoverable", "output"))
+		}
+		return rows
+	}
+	row := func(group, taxable, recoverable, expense, output string) object {
+		return object{"tax_group": group, "taxable": taxable, "recoverable": recoverable, "not_recoverable": expense, "output": output}
+	}
+	require.Equal(t, []object{
+		row("K/0", "300.00", "22.80", "34.20", "57.00"), row("S/19", "1000.00", "190.00", "0.00", "0.00"), row("S/7", "500.00", "17.50", "17.50", "0.00"),
+	}, month("2025-03-01", "2025-03-31"))
+	require.Equal(t, []object{ // 2 % of each
+		row("K/0", "-6.00", "-0.46", "-0.68", "-1.14"), row("S/19", "-20.00", "-3.80", "0.00", "0.00"), row("S/7", "-10.00", "-0.35", "-0.35", "0.00"),
+	}, month("2025-04-01", "2025-04-30"))
+	require.Equal(t, []object{
+		row("K/0", "6.00", "0.46", "0.68", "1.14"), row("S/19", "20.00", "3.80", "0.00", "0.00"), row("S/7", "10.00", "0.35", "0.35", "0.00"),
+	}, month("2025-05-01", "2025-05-31"))
+	for _, asOf := range []string{"2025-03-31", "2025-04-30", "2025-05-31"} {
+		for _, r := range rowsOf(b.at("gl/subledger-control", asOf, 0, nil)) {
+			require.Equal(t, []any{"0.00", "0.00"}, []any{r["difference"], r["difference_functional"]}, asOf)
+		}
 	}
 }
 

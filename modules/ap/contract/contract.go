@@ -222,4 +222,7 @@ const (
 const (
 	TextNotRecoverable = "Tax that cannot be recovered"
 	TextWithholding    = "Withholding " // before the code
+
+	TextDiscountInputTax  = "Input tax of discounts"
+	TextDiscountOutputTax = "Reverse charge of discounts"
 )

@@ -296,6 +296,8 @@ type DocumentPaid struct {
 	Functional *money.Number `json:"functional_amount,omitempty"` // carrying amount that the document loses, or regains
 	Discount   *money.Number `json:"discount,omitempty"`          // part of Applied that was not paid
 	JournalID  string        `json:"journal_id,omitempty"`
+
+	DiscountShares []DiscountShare `json:"discount_shares,omitempty"` // of Discount
 }
 
 // DocumentRejected is the data of ap.invoice.rejected and ap.credit_memo.rejected.

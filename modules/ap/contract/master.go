@@ -79,8 +79,15 @@ type SettingsChanged struct {
 	HoldWarnings        *bool                      `json:"hold_warnings,omitempty"` // warnings of a document's reader hold it
 	BankAccounts        map[string]PayingAccount   `json:"bank_accounts,omitempty"` // code → account from which the legal entity pays
 	Buyer               *BuyerIdentity             `json:"buyer,omitempty"`
-	Match               *MatchSettings             `json:"match,omitempty"` // comparison with purchase orders
+	Match               *MatchSettings             `json:"match,omitempty"`        // comparison with purchase orders
+	DiscountTax         string                     `json:"discount_tax,omitempty"` // what a discount does to tax: DiscountTaxCorrect, DiscountTaxKeep
 }
+
+// The values of SettingsChanged.DiscountTax.
+const (
+	DiscountTaxCorrect = "correct" // a discount reduces the tax of its share
+	DiscountTaxKeep    = "keep"    // the invoice has tax of the discounted price already
+)
 
 // Tolerances are the largest differences for which a document is not held.
 type Tolerances struct {

@@ -168,6 +168,21 @@ type PaymentApplication struct {
 	Discount   *money.Number `json:"discount,omitempty"`
 	Version    event.Version `json:"version,omitempty"`           // of the document's stream when it was proposed
 	Functional *money.Number `json:"functional_amount,omitempty"` // carrying amount relieved by the execution
+
+	DiscountShares []DiscountShare `json:"discount_shares,omitempty"` // of Discount, by the execution; none if its tax is kept
+}
+
+// DiscountShare is what a tax group has of a discount: the net amount, which is income, and tax that
+// is corrected. Of all groups, Net, InputTax and NotRecoverable less OutputTax add up to the
+// discount. It is also what a document's journal posted in the group. A share can be negative: an
+// allowance among the lines has one, and a cent that an earlier payment corrected too much comes
+// back.
+type DiscountShare struct {
+	TaxGroup       string       `json:"tax_group"` // "" for lines without one
+	Net            money.Number `json:"net"`
+	InputTax       money.Number `json:"input_tax,omitzero"`
+	NotRecoverable money.Number `json:"not_recoverable,omitzero"` // tax that was a cost, so it is income too
+	OutputTax      money.Number `json:"output_tax,omitzero"`      // of a reverse charge: its other tax
 }
 
 // LeftOut is a document that a run cannot pay, with the reason.

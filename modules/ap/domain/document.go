@@ -89,11 +89,12 @@ type Document struct {
 	Open          money.Number
 	Carrying      money.Number // of Open, in functional currency
 	Applications  []Application
-	Unused        money.Number // of a prepayment: what no invoice has used
-	OpenedOn      event.Date   // the latest day on which Open grew: by a posting, or a settlement that was undone; of a prepayment also Unused
+	Discounts     []contract.DiscountShare // that payments took and whose tax they corrected
+	Unused        money.Number             // of a prepayment: what no invoice has used
+	OpenedOn      event.Date               // the latest day on which Open grew: by a posting, or a settlement that was undone; of a prepayment also Unused
 }
 
-// Clone copies the document. Bodies are replaced as a whole, so clones share them.
+// Clone copies the document. Bodies and discounts are replaced as a whole, so clones share them.
 func (d *Document) Clone() *Document {
 	c := *d
 	c.Submitters, c.Approvers, c.Holds = slices.Clone(d.Submitters), slices.Clone(d.Approvers), slices.Clone(d.Holds)
@@ -156,7 +157,7 @@ func (d *Document) Apply(e event.Recorded, data []byte) error {
 		d.State = StateRejected
 	case d.Kind.Event(contract.Voided):
 		d.State, d.Posting = StateVoided, Posting{}
-		d.Open, d.Carrying, d.Unused = money.Number{}, money.Number{}, money.Number{}
+		d.Open, d.Carrying, d.Unused, d.Discounts = money.Number{}, money.Number{}, money.Number{}, nil
 	default:
 		return d.applySettlement(e, data)
 	}

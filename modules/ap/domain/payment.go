@@ -57,11 +57,12 @@ func (d *Document) applyPayment(e event.Recorded, data []byte) error {
 		d.State = StatePaid
 		return nil
 	}
-	carrying := d.Carrying.Sub(*p.Functional)
+	carrying, sign := d.Carrying.Sub(*p.Functional), money.FromInt(1)
 	if e.Type == d.Kind.Event(contract.PaymentReversed) {
-		carrying = d.Carrying.Add(*p.Functional)
+		carrying, sign = d.Carrying.Add(*p.Functional), money.FromInt(-1)
 		d.OpenedOn = max(d.OpenedOn, e.EffectiveDate)
 	}
+	d.Discounts = addShares(d.Discounts, p.DiscountShares, sign)
 	d.setOpen(p.OpenAfter, carrying)
 	return nil
 }

@@ -31,6 +31,7 @@ type Settings struct {
 	BankAccounts        map[string]contract.PayingAccount
 	Buyer               contract.BuyerIdentity
 	Match               MatchSettings
+	KeepDiscountTax     bool
 
 	coding map[string]contract.Coding
 }
@@ -115,5 +116,8 @@ func (s *Settings) Change(c contract.SettingsChanged) {
 	}
 	if c.Match != nil {
 		s.Match.change(*c.Match)
+	}
+	if c.DiscountTax != "" {
+		s.KeepDiscountTax = c.DiscountTax == contract.DiscountTaxKeep
 	}
 }

@@ -125,10 +125,13 @@ func (p *TaxProjection) addSettings(ctx context.Context, db pgx.Tx, version int3
 	return p.queries.TaxSettingsInsert(ctx, db, rows)
 }
 
-// Parts of lines that the account does not tell apart from the document's own.
+// Parts of lines that the account does not tell apart: it is also that of a document's own lines, or
+// was changed in the settings since.
 const (
 	partNotRecoverable = "not_recoverable"
 	partWithholding    = "withholding"
+	partRecoverable    = "recoverable"
+	partOutput         = "output"
 )
 
 func addTaxLines(rows *apdb.TaxLineInsertParams, e *event.Recorded) error {
@@ -165,6 +168,10 @@ func addTaxLines(rows *apdb.TaxLineInsertParams, e *event.Recorded) error {
 		switch {
 		case l.Description == contract.TextNotRecoverable:
 			part = partNotRecoverable
+		case l.Description == contract.TextDiscountInputTax:
+			part = partRecoverable
+		case l.Description == contract.TextDiscountOutputTax:
+			part = partOutput
 		case strings.HasPrefix(l.Description, contract.TextWithholding):
 			part = partWithholding
 		}
