@@ -815,6 +815,7 @@ type ApCorrectCreditMemoPayload struct {
 		ContentType string `json:"content_type,omitempty,omitzero"`
 		Filename    string `json:"filename,omitempty,omitzero"`
 		ID          string `json:"id,omitempty,omitzero"`
+		Paper       string `json:"paper,omitempty,omitzero"`
 		SizeBytes   int    `json:"size_bytes,omitempty,omitzero"`
 	} `json:"attachments,omitempty,omitzero"`
 	Buyer struct {
@@ -907,6 +908,7 @@ type ApCorrectInvoicePayload struct {
 		ContentType string `json:"content_type,omitempty,omitzero"`
 		Filename    string `json:"filename,omitempty,omitzero"`
 		ID          string `json:"id,omitempty,omitzero"`
+		Paper       string `json:"paper,omitempty,omitzero"`
 		SizeBytes   int    `json:"size_bytes,omitempty,omitzero"`
 	} `json:"attachments,omitempty,omitzero"`
 	Buyer struct {
@@ -1072,6 +1074,7 @@ type ApDraftCreditMemoPayload struct {
 		ContentType string `json:"content_type,omitempty,omitzero"`
 		Filename    string `json:"filename,omitempty,omitzero"`
 		ID          string `json:"id,omitempty,omitzero"`
+		Paper       string `json:"paper,omitempty,omitzero"`
 		SizeBytes   int    `json:"size_bytes,omitempty,omitzero"`
 	} `json:"attachments,omitempty,omitzero"`
 	BuyerMatch   ApDraftCreditMemoPayloadBuyerMatch `json:"buyer_match,omitempty,omitzero"`
@@ -1159,6 +1162,7 @@ type ApDraftInvoicePayload struct {
 		ContentType string `json:"content_type,omitempty,omitzero"`
 		Filename    string `json:"filename,omitempty,omitzero"`
 		ID          string `json:"id,omitempty,omitzero"`
+		Paper       string `json:"paper,omitempty,omitzero"`
 		SizeBytes   int    `json:"size_bytes,omitempty,omitzero"`
 	} `json:"attachments,omitempty,omitzero"`
 	BuyerMatch  ApDraftInvoicePayloadBuyerMatch `json:"buyer_match,omitempty,omitzero"`
@@ -1667,6 +1671,7 @@ type ApReinstateCreditMemoPayload struct {
 		ContentType string `json:"content_type,omitempty,omitzero"`
 		Filename    string `json:"filename,omitempty,omitzero"`
 		ID          string `json:"id,omitempty,omitzero"`
+		Paper       string `json:"paper,omitempty,omitzero"`
 		SizeBytes   int    `json:"size_bytes,omitempty,omitzero"`
 	} `json:"attachments,omitempty,omitzero"`
 	Buyer struct {
@@ -1759,6 +1764,7 @@ type ApReinstateInvoicePayload struct {
 		ContentType string `json:"content_type,omitempty,omitzero"`
 		Filename    string `json:"filename,omitempty,omitzero"`
 		ID          string `json:"id,omitempty,omitzero"`
+		Paper       string `json:"paper,omitempty,omitzero"`
 		SizeBytes   int    `json:"size_bytes,omitempty,omitzero"`
 	} `json:"attachments,omitempty,omitzero"`
 	Buyer struct {
@@ -1912,6 +1918,7 @@ type ApSubmitCreditMemoPayload struct {
 		ContentType string `json:"content_type,omitempty,omitzero"`
 		Filename    string `json:"filename,omitempty,omitzero"`
 		ID          string `json:"id,omitempty,omitzero"`
+		Paper       string `json:"paper,omitempty,omitzero"`
 		SizeBytes   int    `json:"size_bytes,omitempty,omitzero"`
 	} `json:"attachments,omitempty,omitzero"`
 	Buyer struct {
@@ -2006,6 +2013,7 @@ type ApSubmitInvoicePayload struct {
 		ContentType string `json:"content_type,omitempty,omitzero"`
 		Filename    string `json:"filename,omitempty,omitzero"`
 		ID          string `json:"id,omitempty,omitzero"`
+		Paper       string `json:"paper,omitempty,omitzero"`
 		SizeBytes   int    `json:"size_bytes,omitempty,omitzero"`
 	} `json:"attachments,omitempty,omitzero"`
 	Buyer struct {
@@ -8549,7 +8557,7 @@ func (c *Client) ReadApDocuments(ctx context.Context, params ReadApDocumentsPara
 	return out, err
 }
 
-// ReadApInvoicesID is GET /api/ap/invoices/{id}: An invoice or credit memo: the document as it is known, its events with actor and time, and holds (who placed and who released them), approvals, applications, journals and its lines beside those of the purchase order (match)..
+// ReadApInvoicesID is GET /api/ap/invoices/{id}: An invoice or credit memo: the document as it is known (its file is GET /api/papers/{source_document.paper}, and that of an attachment GET /api/papers/{attachments[].paper}), its events with actor and time, and holds (who placed and who released them), approvals, applications, journals and its lines beside those of the purchase order (match)..
 func (c *Client) ReadApInvoicesID(ctx context.Context, id string, params ReadApInvoicesIDParams, options ...Option) (ApInvoicesIDReport, error) {
 	r := request{
 		method: http.MethodGet, path: expandPath("/api/ap/invoices/%s", id),

@@ -32,11 +32,12 @@ type Element struct {
 // Attribute is an attribute without namespace.
 type Attribute struct{ Name, Value string }
 
-// Content has the digest and size of an embedded file, not its bytes.
+// Content has the digest and size of an embedded file, and its bytes if the Dialect keeps them.
 type Content struct {
 	SHA256 string
 	Size   int64
 	Valid  bool
+	Bytes  []byte
 }
 
 // Attribute gives the value of an attribute without namespace, "" if absent or not kept. It

@@ -56,8 +56,10 @@ func (s *singleByteReader) Read(p []byte) (int, error) {
 }
 
 // blob computes the digest of an embedded file from its text, base64 with blanks anywhere. It
-// keeps no copy of text or content beyond a buffer.
+// keeps no copy of text or content beyond a buffer, unless it keeps the bytes.
 type blob struct {
+	keeps bool
+	bytes []byte
 	hash  hash.Hash
 	size  int64
 	buf   [4096]byte // a multiple of 4
@@ -66,7 +68,7 @@ type blob struct {
 	bad   bool
 }
 
-func newBlob() *blob { return &blob{hash: sha256.New()} }
+func newBlob(keeps bool) *blob { return &blob{keeps: keeps, hash: sha256.New()} }
 
 func (b *blob) write(text []byte) {
 	for _, c := range text {
@@ -95,10 +97,13 @@ func (b *blob) flush() {
 	b.ended = b.buf[b.n-1] == '='
 	b.size += int64(n)
 	_, _ = b.hash.Write(out[:n])
+	if b.keeps {
+		b.bytes = append(b.bytes, out[:n]...)
+	}
 	b.n = 0
 }
 
 func (b *blob) close() *Content {
 	b.flush()
-	return &Content{SHA256: hex.EncodeToString(b.hash.Sum(nil)), Size: b.size, Valid: !b.bad}
+	return &Content{SHA256: hex.EncodeToString(b.hash.Sum(nil)), Size: b.size, Valid: !b.bad, Bytes: b.bytes}
 }

@@ -176,7 +176,7 @@ func (b *builder) start(t xml.StartElement) error {
 	b.enter(e)
 	b.text = b.text[:0]
 	if slices.Contains(b.dialect.Embedded, e.Tag) {
-		b.blob = newBlob()
+		b.blob = newBlob(b.dialect.KeepBytes)
 	}
 	return nil
 }

@@ -33,6 +33,8 @@ type Dialect struct {
 	TextSpace  string            // namespace of the elements with text, which have no children; "": every element may have text
 	Attributes []string          // names of the attributes that are kept
 	Embedded   []string          // tags of embedded files, of which only digest and size are kept
+	// KeepBytes keeps the bytes of embedded files too. They are not larger than the file.
+	KeepBytes bool
 }
 
 // Kind chooses the dialect of a file by the name of its root, or refuses the file.

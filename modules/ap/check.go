@@ -71,7 +71,7 @@ func (c *checker) check(ctx context.Context, d *contract.Document, date event.Da
 	if err != nil {
 		return nil, err
 	}
-	if err := checkPaper(ctx, c.state, c.kind, d); err != nil {
+	if err := checkPapers(ctx, c.state, c.kind, d); err != nil {
 		return nil, err
 	}
 	if err := checkWithholding(d, c.settings); err != nil {

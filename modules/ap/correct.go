@@ -35,6 +35,9 @@ func planNewBody(k contract.Kind, action string, allowed ...domain.State) func(c
 		body.VendorID, body.InvoiceNumber = doc.Data.VendorID, doc.Data.InvoiceNumber
 		if body.SourceDocument == nil {
 			body.SourceDocument = doc.Data.SourceDocument // the paper stays the same
+			if body.Attachments == nil {
+				body.Attachments = doc.Data.Attachments
+			}
 		}
 		if body.PayeeBank == "" {
 			body.PayeeBank = doc.Data.PayeeBank

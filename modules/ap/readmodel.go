@@ -163,7 +163,7 @@ func worklist() module.ReadModel {
 func documentHistory() module.ReadModel {
 	return module.ReadModel{
 		Name: ReadModelDocument, Projection: OpenItems, Reads: []string{PurchaseOrders}, RowsName: "timeline", Flat: true, Command: "document", Example: "01ARZ3NDEKTSV4RRFFQ69G5FAV",
-		Description: "An invoice or credit memo: the document as it is known, its events with actor and time, and holds (who placed and who released them), approvals, applications, journals and its lines beside those of the purchase order (match).",
+		Description: "An invoice or credit memo: the document as it is known (its file is GET /api/papers/{source_document.paper}, and that of an attachment GET /api/papers/{attachments[].paper}), its events with actor and time, and holds (who placed and who released them), approvals, applications, journals and its lines beside those of the purchase order (match).",
 		Params:      []module.Param{{Name: "id", Type: module.ParamString, Required: true, InPath: true, Description: "id of the document"}},
 		Columns: []module.Column{
 			{Name: "sequence", Type: "string", Description: "place of the event in the legal entity's log"},

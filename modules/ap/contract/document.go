@@ -1,6 +1,8 @@
 package contract
 
 import (
+	"encoding/json"
+
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/money"
 )
@@ -113,12 +115,27 @@ type Line struct {
 	Dimensions        map[string]string `json:"dimensions,omitempty"`
 }
 
-// Attachment describes a file; the content is not kept.
+// Attachment describes a file that came with the document.
 type Attachment struct {
-	ID          string `json:"id,omitempty"` // SHA-256 of the content; none in a document whose paper is kept
-	FileName    string `json:"filename,omitempty"`
-	ContentType string `json:"content_type,omitempty"`
-	SizeBytes   int64  `json:"size_bytes,omitempty"`
+	ID          string  `json:"id,omitempty"` // SHA-256 of the content; none in a document whose paper is kept
+	FileName    string  `json:"filename,omitempty"`
+	ContentType string  `json:"content_type,omitempty"`
+	SizeBytes   int64   `json:"size_bytes,omitempty"`
+	Paper       PaperID `json:"paper,omitempty"` // under which the backbone keeps the file; "": it is in the document's paper at most
+}
+
+// PaperID is the id of a paper. Attachments of the events are open objects and cannot declare the
+// member for events that may hold anything under its name (ADR 64), so what is not a text is none.
+type PaperID string
+
+// UnmarshalJSON reads a text; any other value is none.
+func (p *PaperID) UnmarshalJSON(data []byte) error {
+	var text string
+	if json.Unmarshal(data, &text) != nil {
+		text = ""
+	}
+	*p = PaperID(text)
+	return nil
 }
 
 // Submission is the payload of ap.submit_invoice and ap.submit_credit_memo: a document, with the

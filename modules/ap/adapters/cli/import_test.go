@@ -2,6 +2,7 @@ package cli_test
 
 import (
 	"context"
+	"encoding/base64"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -561,4 +562,47 @@ func TestImport_KeepsPapers(t *testing.T) {
 	r = importFolder(t, changing, 1, dir)
 	require.Equal(t, cli.CodeFileUnreadable, r.Files[0].Code)
 	require.Empty(t, changing.papers)
+}
+
+// TestImport_KeepsAttachments: each attachment is a paper of the vendor beside the file, the same bytes
+// one paper, and the document names them in order.
+func TestImport_KeepsAttachments(t *testing.T) {
+	t.Parallel()
+	attached := func(mimeCode, content string) string {
+		return `<cac:AdditionalDocumentReference><cbc:ID>1</cbc:ID><cac:Attachment><cbc:EmbeddedDocumentBinaryObject mimeCode="` + mimeCode + `" filename="hours.pdf">` +
+			base64.StdEncoding.EncodeToString([]byte(content)) + `</cbc:EmbeddedDocumentBinaryObject></cac:Attachment></cac:AdditionalDocumentReference>`
+	}
+	dir, s := t.TempDir(), newServer()
+	writeInvoice(t, dir, "a.xml", "<cac:AccountingSupplierParty>", attached("application/pdf", "hours")+attached("text/csv", "a;b")+attached("application/pdf", "hours")+"<cac:AccountingSupplierParty>")
+	r := importFolder(t, s, 1, dir)
+	require.Equal(t, 1, r.Totals.Accepted, "%+v", r.Files)
+	file := r.Files[0]
+	require.Len(t, file.Attachments, 3)
+	require.Equal(t, file.Attachments[0], file.Attachments[2])
+	require.Len(t, s.papers, 3)
+	for id, mediaType := range map[string]string{file.Paper: "application/xml", file.Attachments[0]: "application/pdf", file.Attachments[1]: "text/csv"} {
+		require.Equal(t, client.KeepPaperParams{LegalEntity: "DEMF", Subject: "vendor:" + file.VendorID, Retention: client.RetentionRegulatory, MediaType: mediaType}, s.papers[id])
+	}
+	var sent struct {
+		Attachments []contract.Attachment `json:"attachments"`
+	}
+	require.NoError(t, json.Unmarshal(s.received[1].Payload, &sent))
+	require.Equal(t, []contract.Attachment{
+		{FileName: "attachment-1.pdf", ContentType: "application/pdf", SizeBytes: 5, Paper: contract.PaperID(file.Attachments[0])},
+		{FileName: "attachment-2.csv", ContentType: "text/csv", SizeBytes: 3, Paper: contract.PaperID(file.Attachments[1])},
+		{FileName: "attachment-3.pdf", ContentType: "application/pdf", SizeBytes: 5, Paper: contract.PaperID(file.Attachments[0])},
+	}, sent.Attachments)
+
+	// An attachment that cannot be kept stops the document.
+	refusing, papers := newServer(), 0
+	refusing.beforePaper = func() error {
+		if papers++; papers == 2 {
+			return fault.New(fault.Gone, "pii.subject_erased", "the vendor was erased")
+		}
+		return nil
+	}
+	r = importFolder(t, refusing, 1, dir)
+	require.Equal(t, "pii.subject_erased", r.Files[0].Code)
+	require.NotEmpty(t, r.Files[0].Paper)
+	require.Len(t, refusing.received, 1, "the vendor only")
 }

@@ -22,12 +22,14 @@ type PaperAPI interface {
 // PaperCommand is `backbone ap paper`.
 func PaperCommand(newAPI func(server, token, reason string) (PaperAPI, error)) *cobra.Command {
 	var server, token, legalEntity, reason, output string
+	var attachment int
 	cmd := &cobra.Command{
 		Use:   "paper [flags] DOCUMENT",
-		Short: "Download the file of an invoice or credit memo as it was received",
-		Long: `Write the file from which a document was imported to a new file. DOCUMENT is the id of
-the invoice or credit memo. The access is recorded.`,
-		Example:      `  backbone ap paper --legal-entity DEMF 01M7XG62RNBTFVXQKRCWYT78CR -o invoice.xml`,
+		Short: "Download the file of an invoice or credit memo as it was received, or an attachment",
+		Long: `Write the file from which a document was imported, or one of its attachments, to a new
+file. DOCUMENT is the id of the invoice or credit memo. The access is recorded.`,
+		Example: `  backbone ap paper --legal-entity DEMF 01M7XG62RNBTFVXQKRCWYT78CR -o invoice.xml
+  backbone ap paper --legal-entity DEMF 01M7XG62RNBTFVXQKRCWYT78CR --attachment 1 -o timesheet.pdf`,
 		Args:         cobra.ExactArgs(1),
 		SilenceUsage: true,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -36,7 +38,7 @@ the invoice or credit memo. The access is recorded.`,
 				return err
 			}
 			entity := flagOrEnv(legalEntity, EnvLegalEntity)
-			paper, err := findPaper(cmd.Context(), api, entity, args[0])
+			paper, err := findPaper(cmd.Context(), api, entity, args[0], attachment)
 			if err != nil {
 				return err
 			}
@@ -59,12 +61,13 @@ the invoice or credit memo. The access is recorded.`,
 	flags.StringVar(&token, "token", "", "access token (environment "+EnvToken+", which other users of this machine cannot see)")
 	flags.StringVar(&legalEntity, "legal-entity", "", "code of the legal entity that was billed (required; environment "+EnvLegalEntity+")")
 	flags.StringVar(&reason, "reason", "", "why, for the access log; auditors need it")
+	flags.IntVar(&attachment, "attachment", 0, "number of the attachment to write, from 1 (default the document itself)")
 	flags.StringVarP(&output, "output", "o", "", "file to write, which must not exist (default a neutral name in this folder)")
 	return cmd
 }
 
-// findPaper finds the paper that a document names last.
-func findPaper(ctx context.Context, api PaperAPI, legalEntity, document string) (string, error) {
+// findPaper finds the paper that a document names last, or that of its n-th attachment.
+func findPaper(ctx context.Context, api PaperAPI, legalEntity, document string, attachment int) (string, error) {
 	var last error
 	for _, kind := range []contract.Kind{contract.Invoice, contract.CreditMemo} {
 		page, err := api.ReadStream(ctx, kind.StreamType(), document, client.ReadStreamParams{LegalEntity: legalEntity, Direction: "backward"})
@@ -78,11 +81,24 @@ func findPaper(ctx context.Context, api PaperAPI, legalEntity, document string) 
 		for _, e := range page.Events {
 			var data struct {
 				SourceDocument contract.SourceDocument `json:"source_document"`
+				Attachments    []contract.Attachment   `json:"attachments"`
 			}
 			encoded, err := json.Marshal(e.Data)
-			if err == nil && json.Unmarshal(encoded, &data) == nil && data.SourceDocument.Paper != "" {
-				return data.SourceDocument.Paper, nil
+			if err != nil || json.Unmarshal(encoded, &data) != nil {
+				continue
 			}
+			paper := data.SourceDocument.Paper
+			if attachment != 0 {
+				if paper = ""; attachment > 0 && attachment <= len(data.Attachments) {
+					paper = string(data.Attachments[attachment-1].Paper)
+				}
+			}
+			if paper != "" {
+				return paper, nil
+			}
+		}
+		if attachment != 0 {
+			return "", fault.New(fault.NotFound, kind.Code("paper_not_found"), "this document has no attachment with this number that is kept by itself; its list is attachments of GET /api/ap/invoices/{id}")
 		}
 		return "", fault.New(fault.NotFound, kind.Code("paper_not_found"), "this document names no paper: it was entered by hand, or imported by a release that kept none")
 	}

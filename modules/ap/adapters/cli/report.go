@@ -39,24 +39,25 @@ const (
 
 // FileResult is the outcome of one file. In a report its lists are never nil.
 type FileResult struct {
-	File       string            `json:"file"`
-	Row        int               `json:"row,omitempty"` // of a CSV file: the line of the document's first row
-	Status     Status            `json:"status"`
-	Code       string            `json:"code"`        // of the refusal or failure; "" of an accepted file
-	DocumentID string            `json:"document_id"` // of the document in the books; of a duplicate the first one's
-	Kind       contract.Kind     `json:"kind,omitempty"`
-	Number     string            `json:"number,omitempty"`
-	Currency   string            `json:"currency,omitempty"`
-	Total      string            `json:"total,omitempty"` // gross, decimal
-	VendorID   string            `json:"vendor_id,omitempty"`
-	IntentID   string            `json:"intent_id,omitempty"`
-	SHA256     string            `json:"sha256,omitempty"`
-	Paper      string            `json:"paper,omitempty"`  // id of the file as it is kept, also of a refused one
-	Detail     string            `json:"detail,omitempty"` // one sentence and the next step
-	Violations []fault.Violation `json:"violations"`
-	Holds      []Hold            `json:"holds"`
-	Warnings   []fault.Violation `json:"warnings"`
-	Holder     *fault.Holder     `json:"holder,omitempty"` // event and document that hold the number
+	File        string            `json:"file"`
+	Row         int               `json:"row,omitempty"` // of a CSV file: the line of the document's first row
+	Status      Status            `json:"status"`
+	Code        string            `json:"code"`        // of the refusal or failure; "" of an accepted file
+	DocumentID  string            `json:"document_id"` // of the document in the books; of a duplicate the first one's
+	Kind        contract.Kind     `json:"kind,omitempty"`
+	Number      string            `json:"number,omitempty"`
+	Currency    string            `json:"currency,omitempty"`
+	Total       string            `json:"total,omitempty"` // gross, decimal
+	VendorID    string            `json:"vendor_id,omitempty"`
+	IntentID    string            `json:"intent_id,omitempty"`
+	SHA256      string            `json:"sha256,omitempty"`
+	Paper       string            `json:"paper,omitempty"`       // id of the file as it is kept, also of a refused one
+	Attachments []string          `json:"attachments,omitempty"` // ids of its attachments as they are kept
+	Detail      string            `json:"detail,omitempty"`      // one sentence and the next step
+	Violations  []fault.Violation `json:"violations"`
+	Holds       []Hold            `json:"holds"`
+	Warnings    []fault.Violation `json:"warnings"`
+	Holder      *fault.Holder     `json:"holder,omitempty"` // event and document that hold the number
 
 	HolderState string   `json:"holder_state,omitempty"` // of that document: submitted, posted, rejected, ...
 	Differs     []string `json:"differs,omitempty"`      // members in which it differs from the file

@@ -89,15 +89,16 @@ func (r *run) resolveVendor(d *einvoice.Document) (vendorID, intentID string, er
 	return v.id, "", nil
 }
 
-// submit keeps the file, then sends the document that names it. The paper of a refused document stays
-// kept, as what was refused.
+// submit keeps the file and its attachments, then sends the document that names them. The papers of a
+// refused document stay kept, as what was refused.
 func (r *run) submit(p *inputFile) FileResult {
 	d := &p.document
-	var err error
-	if p.result.Paper, err = r.keepPaper(p); err != nil {
+	kept, err := r.keepPapers(p)
+	p.result.Paper, p.result.Attachments = kept.document, kept.attachments
+	if err != nil {
 		return p.result.withError(err)
 	}
-	payload, err := d.IntentPayload(einvoice.Submission{VendorID: p.result.VendorID, Paper: p.result.Paper})
+	payload, err := d.IntentPayload(einvoice.Submission{VendorID: p.result.VendorID, Paper: kept.document, Attachments: kept.attachments})
 	if err != nil {
 		return p.result.withError(encodeFault(err))
 	}

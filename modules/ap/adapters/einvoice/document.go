@@ -195,11 +195,12 @@ type Totals struct {
 	Payable    money.Number  // BT-115
 }
 
-// Attachment describes a file embedded in the document (BT-125). The content is not kept,
-// and FileName is generated from the type.
+// Attachment describes a file embedded in the document (BT-125), or in the PDF file beside the
+// document. FileName is generated from the type: names given by senders may name persons.
 type Attachment struct {
 	SHA256      string // of the content, lower case hexadecimal
 	FileName    string // attachment-1.pdf
-	ContentType string
-	Size        int64 // bytes
+	ContentType string // one that papers have
+	Size        int64  // bytes
+	Bytes       []byte // of ReadAttachments alone
 }

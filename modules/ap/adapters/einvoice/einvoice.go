@@ -8,7 +8,7 @@
 // is corrected.
 //
 // Payloads have no notes, contacts or extensions, and no content of attachments, as these
-// may name persons. Name and address of a seller who may be a natural person are only in
+// may name persons. ReadAttachments reads the content, to keep each as a paper. Name and address of a seller who may be a natural person are only in
 // Supplier.Person, which VendorPayload puts where the server seals it. Bank accounts can be
 // compared but never read back.
 //
@@ -42,6 +42,8 @@ const (
 	CodeCorrectsAnother = "ubl.corrects_another" // the document replaces an earlier one
 	CodeTextCleaned     = "ubl.text_cleaned"     // a text had characters that are not shown
 	CodeAccountRemoved  = "ubl.account_removed"  // a text had an account or card number
+
+	CodeAttachmentsLeftOut = "ubl.attachments_left_out" // embedded files are over the limits, or cannot be read
 )
 
 // Severities of a finding.

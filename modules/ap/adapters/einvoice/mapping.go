@@ -3,7 +3,6 @@ package einvoice
 import (
 	"fmt"
 	"slices"
-	"strconv"
 	"strings"
 	"unicode/utf8"
 
@@ -334,42 +333,6 @@ func readLines(root *Element, c *checker, d *Document) {
 		line.TaxCategory = c.text(e.Find("cac:TaxCategory", "cbc:ID"), bt[1], maxCode)
 		line.TaxRate = c.percent(e.Find("cac:TaxCategory", "cbc:Percent"), bt[2])
 		d.Lines = append(d.Lines, line)
-	}
-}
-
-// extensions are the file extensions by type: the types that EN 16931 allows, and some
-// more that suppliers use.
-var extensions = map[string]string{
-	"application/pdf": "pdf", "image/png": "png", "image/jpeg": "jpg", "image/tiff": "tif", "text/csv": "csv",
-	"application/xml": "xml", "text/xml": "xml", "application/zip": "zip",
-	"application/vnd.openxmlformats-officedocument.spreadsheetml.sheet": "xlsx",
-	"application/vnd.oasis.opendocument.spreadsheet":                    "ods",
-}
-
-const unknownType = "application/octet-stream"
-
-func readAttachments(root *Element, c *checker, d *Document) {
-	for _, e := range root.All("cac:AdditionalDocumentReference", "cac:Attachment", "cbc:EmbeddedDocumentBinaryObject") {
-		switch {
-		case e.Content == nil:
-			continue
-		case !e.Content.Valid:
-			c.invalid(e, "BT-125", "An embedded file is base64.")
-			continue
-		case e.Content.Size == 0:
-			continue
-		}
-		mime := strings.ToLower(e.Attribute("mimeCode"))
-		extension, ok := extensions[mime]
-		if !ok {
-			mime, extension = unknownType, "bin"
-		}
-		d.Attachments = append(d.Attachments, Attachment{
-			SHA256:      e.Content.SHA256,
-			FileName:    "attachment-" + strconv.Itoa(len(d.Attachments)+1) + "." + extension,
-			ContentType: mime,
-			Size:        e.Content.Size,
-		})
 	}
 }
 

@@ -16,6 +16,8 @@ import (
 type Submission struct {
 	VendorID string // of the registered vendor
 	Paper    string // id of the file as it is kept; "": it is not
+	// Attachments are the ids of the document's attachments as they are kept, in their order.
+	Attachments []string
 	// Dimensions returns the dimensions of a line, or nil. May be nil.
 	Dimensions func(Line) map[string]string
 }
@@ -104,10 +106,12 @@ func (d Document) IntentPayload(s Submission) (json.RawMessage, error) {
 		}
 		p.Lines = append(p.Lines, line)
 	}
-	for _, a := range d.Attachments {
-		p.Attachments = append(p.Attachments, contract.Attachment{
-			ID: a.SHA256, FileName: a.FileName, ContentType: a.ContentType, SizeBytes: a.Size,
-		})
+	for i, a := range d.Attachments {
+		attachment := contract.Attachment{ID: a.SHA256, FileName: a.FileName, ContentType: a.ContentType, SizeBytes: a.Size}
+		if i < len(s.Attachments) {
+			attachment.Paper = contract.PaperID(s.Attachments[i])
+		}
+		p.Attachments = append(p.Attachments, attachment)
 	}
 	if s.Paper != "" { // the attachments are in it
 		p.SourceDocument.SHA256 = ReferenceOf(s.Paper)

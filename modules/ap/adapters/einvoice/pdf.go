@@ -22,7 +22,7 @@ import (
 const (
 	maxPDFTime    = 20 * time.Second
 	maxPDFObjects = 1_000_000
-	maxPDFFiles   = 100 // embedded files
+	maxPDFFiles   = 100 // embedded files, the invoice among them
 )
 
 // invoiceNames are the names that Factur-X, ZUGFeRD and XRechnung give to the invoice in a
@@ -33,35 +33,36 @@ var invoiceNames = codes("factur-x.xml zugferd-invoice.xml xrechnung.xml")
 // does what the library's package api does, which links much more.
 var withoutConfigDir = sync.OnceFunc(func() { model.ConfigPath = "disable" })
 
-// extractInvoice returns the invoice embedded in a PDF file: the attachment with one of the
-// known names, else the only one that is XML. What the pages show is not compared with it.
+// extractInvoice returns the invoice embedded in a PDF file, the attachment with one of the
+// known names, else the only one that is XML, and the other embedded files. What the pages show is not compared with it.
 // The library can be interrupted while it reads, but not while it validates, so a file that
 // takes too long is left to finish alone.
-func extractInvoice(data []byte) ([]byte, error) {
+func extractInvoice(data []byte) ([]byte, embeddings, error) {
 	type result struct {
 		invoice []byte
+		beside  embeddings
 		err     error
 	}
 	bounded, cancel := context.WithTimeout(context.Background(), maxPDFTime)
 	defer cancel()
 	done := make(chan result, 1)
 	go func() {
-		invoice, err := readAttachment(bounded, data)
-		done <- result{invoice, err}
+		invoice, beside, err := readEmbedded(bounded, data)
+		done <- result{invoice, beside, err}
 	}()
 	select {
 	case r := <-done:
-		return r.invoice, r.err
+		return r.invoice, r.beside, r.err
 	case <-bounded.Done():
-		return nil, unreadablePDF(bounded.Err())
+		return nil, embeddings{}, unreadablePDF(bounded.Err())
 	}
 }
 
-func readAttachment(bounded context.Context, data []byte) (invoice []byte, err error) {
+func readEmbedded(bounded context.Context, data []byte) (invoice []byte, beside embeddings, err error) {
 	defer func() {
 		// A file that the library does not expect must not end the import of other files.
 		if p := recover(); p != nil {
-			invoice, err = nil, unreadablePDF(fmt.Errorf("pdfcpu: %v", p))
+			invoice, beside, err = nil, embeddings{}, unreadablePDF(fmt.Errorf("pdfcpu: %v", p))
 		}
 	}()
 	withoutConfigDir()
@@ -73,26 +74,54 @@ func readAttachment(bounded context.Context, data []byte) (invoice []byte, err e
 	settings.Limits.MaxObjectStreamCount = maxPDFObjects
 	document, err := pdfcpu.ReadWithContext(bounded, bytes.NewReader(data), settings)
 	if err != nil {
-		return nil, unreadablePDF(err)
+		return nil, beside, unreadablePDF(err)
 	}
 	// Validation also builds the directory of embedded files.
 	if err := validate.XRefTable(document); err != nil {
-		return nil, unreadablePDF(err)
+		return nil, beside, unreadablePDF(err)
 	}
 	files, err := document.ListAttachments()
 	if err != nil {
-		return nil, unreadablePDF(err)
+		return nil, beside, unreadablePDF(err)
 	}
 	file, err := selectInvoice(files)
 	if err != nil {
-		return nil, err
+		return nil, beside, err
 	}
-	return unpack(document, file.ID)
+	if invoice, err = unpack(document, file.ID, xmltree.MaxBytes); err != nil {
+		return nil, beside, err
+	}
+	return invoice, unpackBeside(bounded, document, files, file.ID), nil
+}
+
+// unpackBeside returns the embedded files but for the invoice, with at most xmltree.MaxBytes
+// together. The invoice is booked without those that cannot be read.
+func unpackBeside(bounded context.Context, document *model.Context, files []model.Attachment, invoice string) embeddings {
+	beside, left := embeddings{leftOut: len(files) > maxPDFFiles}, int64(xmltree.MaxBytes)
+	for _, f := range files[:min(len(files), maxPDFFiles)] {
+		if f.ID == invoice {
+			continue
+		}
+		if bounded.Err() != nil || left == 0 {
+			beside.leftOut = true
+			break
+		}
+		content, err := unpack(document, f.ID, left)
+		if err != nil {
+			beside.leftOut = true
+			continue
+		}
+		if len(content) > 0 {
+			left -= int64(len(content))
+			beside.files = append(beside.files, embedding{f.FileName, content})
+		}
+	}
+	return beside
 }
 
 // unpack returns the content of an embedded file. The library's own function for this takes
 // no limit.
-func unpack(document *model.Context, id string) ([]byte, error) {
+func unpack(document *model.Context, id string, limit int64) ([]byte, error) {
 	specification, found := document.Names["EmbeddedFiles"].Value(id)
 	if !found {
 		return nil, unreadablePDF(nil)
@@ -114,8 +143,11 @@ func unpack(document *model.Context, id string) ([]byte, error) {
 		if err != nil || stream == nil {
 			return nil, unreadablePDF(err)
 		}
-		if err := stream.DecodeWithLimit(xmltree.MaxBytes); err != nil {
+		if err := stream.DecodeWithLimit(limit); err != nil {
 			return nil, unreadablePDF(err)
+		}
+		if int64(len(stream.Content)) > limit {
+			return nil, unreadablePDF(nil)
 		}
 		return stream.Content, nil
 	}

@@ -16,7 +16,8 @@ import (
 // only rules of the standard are violated, else that of the first other finding. The
 // Document then has the parts that could be read and serves only to describe the file.
 func Read(r io.Reader) (Document, error) {
-	root, digest, err := Parse(r)
+	var p parser
+	root, digest, err := p.read(r)
 	if err != nil {
 		if f, ok := fault.As(err); ok && digest != "" {
 			err = f.With("sha256", digest)
@@ -25,6 +26,11 @@ func Read(r io.Reader) (Document, error) {
 	}
 	document, findings := interpret(root)
 	document.SHA256 = digest
+	if document.addEmbeddings(p.beside, false) {
+		findings = append(findings, fault.Violation{
+			Code: CodeAttachmentsLeftOut, Severity: SeverityWarning, BT: "BT-125", Detail: attachmentsLeftOut, Element: root.Path(), Line: root.Line,
+		})
+	}
 	var refusals []fault.Violation
 	for _, v := range findings {
 		if v.Severity == SeverityWarning {
@@ -37,6 +43,20 @@ func Read(r io.Reader) (Document, error) {
 		return document, refusal(findings, refusals).With("sha256", digest)
 	}
 	return document, nil
+}
+
+// ReadAttachments reads the attachments of a file that Read accepted, in the same order, with their
+// bytes. The errors are those of Read.
+func ReadAttachments(r io.Reader) ([]Attachment, error) {
+	p := parser{keepBytes: true}
+	root, _, err := p.read(r)
+	if err != nil {
+		return nil, err
+	}
+	var d Document
+	readAttachments(root, new(checker), &d)
+	d.addEmbeddings(p.beside, true)
+	return d.Attachments, nil
 }
 
 // interpret checks a tree by every rule and maps it. It returns at most MaxFindings

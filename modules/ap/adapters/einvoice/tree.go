@@ -41,40 +41,55 @@ var (
 // incomplete. Refusals are faults with the fileCodes of this package; an error of r is
 // returned unchanged. Memory stays within a few times the size of the file.
 func Parse(r io.Reader) (root *Element, digest string, err error) {
-	return xmltree.ReadFile(r, fileCodes, parse)
+	return (&parser{}).read(r)
 }
 
-func parse(in io.Reader) (*Element, error) {
+// parser reads one file.
+type parser struct {
+	keepBytes bool       // of embedded files
+	beside    embeddings // of a PDF file, beside the document
+}
+
+func (p *parser) read(r io.Reader) (root *Element, digest string, err error) {
+	return xmltree.ReadFile(r, fileCodes, p.parse)
+}
+
+func (p *parser) parse(in io.Reader) (*Element, error) {
 	buffered := bufio.NewReader(in)
 	head, _ := buffered.Peek(sniffed)
 	switch kind := sniff(bytes.TrimPrefix(head, []byte("\xef\xbb\xbf"))); kind {
 	case "":
-		return parseXML(buffered)
+		return p.parseXML(buffered)
 	case kindPDF:
-		return parsePDF(buffered)
+		return p.parsePDF(buffered)
 	default:
 		return nil, unsupported(kind)
 	}
 }
 
 // parsePDF parses the invoice that is embedded in a PDF file.
-func parsePDF(in io.Reader) (*Element, error) {
+func (p *parser) parsePDF(in io.Reader) (*Element, error) {
 	file, err := io.ReadAll(in)
 	if err != nil {
 		return nil, err
 	}
-	invoice, err := extractInvoice(file)
+	invoice, beside, err := extractInvoice(file)
+	p.beside = beside
 	switch {
 	case err != nil:
 		return nil, err
 	case sniff(invoice[:min(len(invoice), sniffed)]) != "":
 		return nil, unsupported(sniff(invoice[:min(len(invoice), sniffed)]) + " in a PDF")
 	}
-	return parseXML(bytes.NewReader(invoice))
+	return p.parseXML(bytes.NewReader(invoice))
 }
 
-func parseXML(in io.Reader) (*Element, error) {
-	root, err := xmltree.Parse(in, fileCodes, dialectOf)
+func (p *parser) parseXML(in io.Reader) (*Element, error) {
+	root, err := xmltree.Parse(in, fileCodes, func(root xml.Name, line int) (xmltree.Dialect, error) {
+		dialect, err := dialectOf(root, line)
+		dialect.KeepBytes = p.keepBytes
+		return dialect, err
+	})
 	if err != nil {
 		return nil, err
 	}
