@@ -1413,6 +1413,55 @@ type ApOpenItemsRow struct {
 	VendorID string `json:"vendor_id,omitempty,omitzero"`
 }
 
+// ApPaymentHistoryReport defines model for ApPaymentHistoryReport.
+type ApPaymentHistoryReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor            `json:"next_cursor,omitempty,omitzero"`
+	Rows       []ApPaymentHistoryRow `json:"rows"`
+}
+
+// ApPaymentHistoryRow defines model for ApPaymentHistoryRow.
+type ApPaymentHistoryRow struct {
+	// Amount of the payment, or of the document: payable positive, what a payment settles negative
+	Amount string `json:"amount,omitempty,omitzero"`
+
+	// At when the log took it
+	At time.Time `json:"at,omitempty,omitzero"`
+
+	// By person or service
+	By string `json:"by,omitempty,omitzero"`
+
+	// Currency of the amount
+	Currency string `json:"currency,omitempty,omitzero"`
+
+	// Date date from which it counts
+	Date string `json:"date,omitempty,omitzero"`
+
+	// DocumentID document that the payment settles
+	DocumentID string `json:"document_id,omitempty,omitzero"`
+
+	// EventID the event
+	EventID string `json:"event_id,omitempty,omitzero"`
+
+	// FileSha256 SHA-256 of the bank file
+	FileSha256 string `json:"file_sha256,omitempty,omitzero"`
+
+	// MessageID MsgId of the bank file
+	MessageID string `json:"message_id,omitempty,omitzero"`
+
+	// PaymentID payment; empty for the run as a whole
+	PaymentID string `json:"payment_id,omitempty,omitzero"`
+
+	// Step what happened, the last part of the event's type
+	Step string `json:"step,omitempty,omitzero"`
+}
+
 // ApPaymentRunsReport defines model for ApPaymentRunsReport.
 type ApPaymentRunsReport struct {
 	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
@@ -2100,6 +2149,52 @@ type ApSubmitInvoicePayloadLinesKind string
 
 // ApSubmitInvoicePayloadPayeeBank defines model for ApSubmitInvoicePayload.PayeeBank.
 type ApSubmitInvoicePayloadPayeeBank string
+
+// ApTaxLinesReport defines model for ApTaxLinesReport.
+type ApTaxLinesReport struct {
+	Footer  json.RawMessage `json:"footer,omitempty,omitzero"`
+	HasMore bool            `json:"has_more"`
+
+	// Header Parameters as resolved, and totals.
+	Header json.RawMessage `json:"header"`
+
+	// NextCursor The `cursor` of the next page, unchanged; absent when the list ends here.
+	NextCursor NextCursor      `json:"next_cursor,omitempty,omitzero"`
+	Rows       []ApTaxLinesRow `json:"rows"`
+}
+
+// ApTaxLinesRow defines model for ApTaxLinesRow.
+type ApTaxLinesRow struct {
+	// Amount of the part, document currency
+	Amount string `json:"amount,omitempty,omitzero"`
+
+	// Currency document currency
+	Currency string `json:"currency,omitempty,omitzero"`
+
+	// Date posting date
+	Date string `json:"date,omitempty,omitzero"`
+
+	// DocumentID document that was booked; empty for the discounts of a payment
+	DocumentID string `json:"document_id,omitempty,omitzero"`
+
+	// EventID event that posted the journal
+	EventID string `json:"event_id,omitempty,omitzero"`
+
+	// FunctionalAmount of the part, functional currency
+	FunctionalAmount string `json:"functional_amount,omitempty,omitzero"`
+
+	// JournalNumber journal
+	JournalNumber string `json:"journal_number,omitempty,omitzero"`
+
+	// Part base (taxable), recoverable, not_recoverable or output
+	Part string `json:"part,omitempty,omitzero"`
+
+	// PaymentID payment whose discounts correct tax; its documents are in ap/payment-history
+	PaymentID string `json:"payment_id,omitempty,omitzero"`
+
+	// Period period of the journal
+	Period string `json:"period,omitempty,omitzero"`
+}
 
 // ApTaxSummaryReport defines model for ApTaxSummaryReport.
 type ApTaxSummaryReport struct {
@@ -6954,6 +7049,32 @@ type ReadApOpenItemsParams struct {
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
+// ReadApPaymentHistoryParams defines parameters for ReadApPaymentHistory.
+type ReadApPaymentHistoryParams struct {
+	// Payment payment id; either this or run
+	Payment string `form:"payment,omitempty" json:"payment,omitempty,omitzero"`
+
+	// Run payment run
+	Run         string        `form:"run,omitempty" json:"run,omitempty,omitzero"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
 // ReadApPaymentRunsParams defines parameters for ReadApPaymentRuns.
 type ReadApPaymentRunsParams struct {
 	// State proposed, approved, exported or rejected
@@ -7033,6 +7154,35 @@ type ReadApPurchaseOrdersParams struct {
 
 	// Status open or closed
 	Status      string        `form:"status,omitempty" json:"status,omitempty,omitzero"`
+	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
+	AsOf AsOf `form:"as_of,omitempty" json:"as_of,omitempty,omitzero"`
+
+	// KnownAt What was known then, an RFC 3339 time or `seq:<n>`; by default what is known now. Reports read to the end of the append at that position: their header has it as `sequence`, and `snapped_from` if another one was asked for.
+	KnownAt KnownAt `form:"known_at,omitempty" json:"known_at,omitempty,omitzero"`
+
+	// MinSequence Wait up to 5 s until the read model has reached this sequence, else 504 `read.not_caught_up`.
+	MinSequence MinSequence `form:"min_sequence,omitempty" json:"min_sequence,omitempty,omitzero"`
+
+	// Format `json`, or `csv`: the rows alone, as RFC 4180 in UTF-8 with a header row. The header Next-Cursor then has the cursor of the next page.
+	Format Format `form:"format,omitempty" json:"format,omitempty,omitzero"`
+	Limit  Limit  `form:"limit,omitempty" json:"limit,omitempty,omitzero"`
+
+	// Cursor `next_cursor` of the page before, unchanged.
+	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
+}
+
+// ReadApTaxLinesParams defines parameters for ReadApTaxLines.
+type ReadApTaxLinesParams struct {
+	// TaxGroup tax group of the ledger's settings
+	TaxGroup string `form:"tax_group" json:"tax_group"`
+
+	// Period period of the journals, such as 2026-03
+	Period string `form:"period,omitempty" json:"period,omitempty,omitzero"`
+
+	// From first posting date
+	From        string        `form:"from,omitempty" json:"from,omitempty,omitzero"`
 	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
 
 	// AsOf Effective date up to which events count; today in the legal entity's zone by default.
@@ -8598,6 +8748,26 @@ func (c *Client) ReadApOpenItems(ctx context.Context, params ReadApOpenItemsPara
 	return out, err
 }
 
+// ReadApPaymentHistory is GET /api/ap/payment-history: What happened to one payment and its run, or to a run and all its payments, in the order of the log: the steps of both, the bank files, what the payments settled or gave back of each document, and the postings of these documents. Before the bank has executed a payment, the event of the proposal alone lists its documents..
+func (c *Client) ReadApPaymentHistory(ctx context.Context, params ReadApPaymentHistoryParams, options ...Option) (ApPaymentHistoryReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/ap/payment-history"),
+		repeatable: true,
+	}
+	r.setQuery("payment", params.Payment)
+	r.setQuery("run", params.Run)
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out ApPaymentHistoryReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
 // ReadApPaymentRuns is GET /api/ap/payment-runs: Payment runs, the oldest first, with what became of their payments. In transit is what was exported and the bank has not answered..
 func (c *Client) ReadApPaymentRuns(ctx context.Context, params ReadApPaymentRunsParams, options ...Option) (ApPaymentRunsReport, error) {
 	r := request{
@@ -8669,6 +8839,27 @@ func (c *Client) ReadApPurchaseOrders(ctx context.Context, params ReadApPurchase
 	r.setQuery("limit", params.Limit)
 	r.setQuery("cursor", params.Cursor)
 	var out ApPurchaseOrdersReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ReadApTaxLines is GET /api/ap/tax-lines: Lines of journals behind the rows of ap/tax-summary in a tax group, with the document or payment that each is of. Their amounts have the signs of the summary and add up to its columns..
+func (c *Client) ReadApTaxLines(ctx context.Context, params ReadApTaxLinesParams, options ...Option) (ApTaxLinesReport, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/ap/tax-lines"),
+		repeatable: true,
+	}
+	r.setQuery("tax_group", params.TaxGroup)
+	r.setQuery("period", params.Period)
+	r.setQuery("from", params.From)
+	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("as_of", params.AsOf)
+	r.setQuery("known_at", params.KnownAt)
+	r.setQuery("min_sequence", params.MinSequence)
+	r.setQuery("format", params.Format)
+	r.setQuery("limit", params.Limit)
+	r.setQuery("cursor", params.Cursor)
+	var out ApTaxLinesReport
 	err := c.do(ctx, r, &out, options)
 	return out, err
 }

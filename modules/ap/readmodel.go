@@ -28,11 +28,12 @@ const (
 	ReadModelVendors = "vendors"
 )
 
-// Tax is the projection of the tax lines of journals that the module posted, and its read model.
+// Tax is the projection of the tax lines of journals that the module posted, and its read models.
 const (
 	Tax                 = "ap.tax"
-	TaxVersion          = 1
+	TaxVersion          = 2
 	ReadModelTaxSummary = "tax-summary"
+	ReadModelTaxLines   = "tax-lines"
 )
 
 // eventLedgerConfigured is an event of the general ledger. The projection of open items
@@ -104,6 +105,7 @@ func registerReadModels(r *module.Registrar) {
 	registerPurchaseOrders(r)
 	r.Projection(module.Projection{Name: Tax, Version: TaxVersion, EventTypes: []string{gl.EventJournalPosted, eventLedgerConfigured}})
 	r.ReadModel(taxSummary())
+	r.ReadModel(taxLines())
 	r.Projection(module.Projection{Name: Vendors, Version: VendorsVersion, EventTypes: []string{
 		contract.EventVendorRegistered, contract.EventVendorChanged, contract.EventVendorBlocked, contract.EventVendorUnblocked,
 		contract.EventContactRecorded, contract.EventContactRemoved,
@@ -276,4 +278,28 @@ func taxSummary() module.ReadModel {
 		}
 	}
 	return m
+}
+
+func taxLines() module.ReadModel {
+	return module.ReadModel{
+		Name: ReadModelTaxLines, Projection: Tax, Example: "--tax-group S/19 --period 2026-03",
+		Description: "Lines of journals behind the rows of ap/tax-summary in a tax group, with the document or payment that each is of. Their amounts have the signs of the summary and add up to its columns.",
+		Params: []module.Param{
+			{Name: "tax_group", Type: module.ParamString, Required: true, Description: "tax group of the ledger's settings"},
+			{Name: "period", Type: module.ParamString, Description: "period of the journals, such as 2026-03"},
+			{Name: "from", Type: module.ParamDate, Description: "first posting date"},
+		},
+		Columns: []module.Column{
+			{Name: "date", Type: "date", Description: "posting date"},
+			{Name: "period", Type: "string", Description: "period of the journal"},
+			{Name: "part", Type: "string", Description: "base (taxable), recoverable, not_recoverable or output"},
+			{Name: "document_id", Type: "string", Description: "document that was booked; empty for the discounts of a payment"},
+			{Name: "payment_id", Type: "string", Description: "payment whose discounts correct tax; its documents are in ap/payment-history"},
+			{Name: "journal_number", Type: "string", Description: "journal"},
+			{Name: "currency", Type: "string", Description: "document currency"},
+			{Name: "amount", Type: "amount", Description: "of the part, document currency"},
+			{Name: "functional_amount", Type: "amount", Description: "of the part, functional currency"},
+			{Name: "event_id", Type: "string", Description: "event that posted the journal", Detail: true},
+		},
+	}
 }

@@ -11,6 +11,8 @@ const (
 	PaymentsVersion      = 1
 	ReadModelPaymentRuns = "payment-runs"
 	ReadModelPayments    = "payments"
+
+	ReadModelPaymentHistory = "payment-history"
 )
 
 func registerPaymentReadModels(r *module.Registrar) {
@@ -70,5 +72,26 @@ func registerPaymentReadModels(r *module.Registrar) {
 			{Name: "event_id", Type: "string", Description: "event that proposed the payment", Detail: true},
 		},
 		Example: "--state exported",
+	})
+	r.ReadModel(module.ReadModel{
+		Name: ReadModelPaymentHistory, Projection: Payments, Reads: []string{OpenItems}, Example: "--run 01ARZ3NDEKTSV4RRFFQ69G5FAV",
+		Description: "What happened to one payment and its run, or to a run and all its payments, in the order of the log: the steps of both, the bank files, what the payments settled or gave back of each document, and the postings of these documents. Before the bank has executed a payment, the event of the proposal alone lists its documents.",
+		Params: []module.Param{
+			{Name: "payment", Type: module.ParamString, Description: "payment id; either this or run"},
+			{Name: "run", Type: module.ParamString, Description: "payment run"},
+		},
+		Columns: []module.Column{
+			{Name: "step", Type: "string", Description: "what happened, the last part of the event's type"},
+			{Name: "at", Type: "time", Description: "when the log took it"},
+			{Name: "by", Type: "string", Description: "person or service"},
+			{Name: "date", Type: "date", Description: "date from which it counts"},
+			{Name: "payment_id", Type: "string", Description: "payment; empty for the run as a whole"},
+			{Name: "document_id", Type: "string", Description: "document that the payment settles"},
+			{Name: "currency", Type: "string", Description: "of the amount"},
+			{Name: "amount", Type: "amount", Description: "of the payment, or of the document: payable positive, what a payment settles negative"},
+			{Name: "message_id", Type: "string", Description: "MsgId of the bank file", Detail: true},
+			{Name: "file_sha256", Type: "string", Description: "SHA-256 of the bank file", Detail: true},
+			{Name: "event_id", Type: "string", Description: "the event", Detail: true},
+		},
 	})
 }

@@ -130,6 +130,7 @@ func TestReports_Parameters(t *testing.T) {
 	p := pool(t)
 	sources := map[string]ports.ReadModelSource{
 		"documents": appostgres.NewWorklist(p), "aging": appostgres.NewAging(p), "statement": appostgres.NewVendorStatement(p), "invoice": appostgres.NewDocument(p, ap.PurchaseOrders),
+		"history": appostgres.NewPaymentHistory(p, ap.OpenItems), "tax lines": appostgres.NewTaxLines(p),
 	}
 	for _, c := range []struct{ source, code, param, value string }{
 		{"documents", "report.parameter_invalid", "state", "lost"}, {"documents", "report.parameter_invalid", "next_role", "auditor"},
@@ -138,7 +139,8 @@ func TestReports_Parameters(t *testing.T) {
 		{"aging", "report.parameter_invalid", "by", "no such'"}, {"aging", "report.parameter_invalid", "by", "currency"},
 		{"aging", "report.parameter_invalid", "by", "vendor_id"}, {"aging", "report.parameter_invalid", "by", "over_90_functional"},
 		{"aging", "report.parameter_invalid", "by", "dimension:"}, {"aging", "report.parameter_invalid", "by", "dimension:a:b"}, {"statement", "report.parameter_invalid", "from", "May"},
-		{"invoice", "ap.invoice.not_found", "id", "X"},
+		{"invoice", "ap.invoice.not_found", "id", "X"}, {"history", "report.parameter_invalid", "vendor", "V1"}, {"history", "report.parameter_invalid", "payment", "P1"},
+		{"tax lines", "report.parameter_invalid", "from", "May"},
 	} {
 		_, err := sources[c.source].Query(t.Context(), ports.ReadModelQuery{Version: 2, Limit: 1, Params: map[string]string{c.param: c.value}})
 		require.Equal(t, c.code, fault.CodeOf(err), "%s %s=%s", c.source, c.param, c.value)
@@ -155,6 +157,8 @@ func TestReports_Parameters(t *testing.T) {
 			VALUES (3, 7, '2025-03-01', gen_random_uuid(), 'D1', 'posted', 10, 10, 'EUR')`)
 	require.NoError(t, err)
 	q := ports.ReadModelQuery{Partition: 7, Version: 1, AsOf: event.MustDate("2025-03-31"), Known: 9, Limit: 10, Params: map[string]string{"vendor": "V1"}}
+	delete(sources, "history") // of other projections
+	delete(sources, "tax lines")
 	for name, source := range sources {
 		_, err := source.Query(t.Context(), q)
 		require.Equal(t, "read.rebuilding", fault.CodeOf(err), name)
@@ -267,6 +271,57 @@ func TestReports_TaxSummaryOfDiscounts(t *testing.T) {
 	for _, asOf := range []string{"2025-03-31", "2025-04-30", "2025-05-31"} {
 		for _, r := range rowsOf(b.at("gl/subledger-control", asOf, 0, nil)) {
 			require.Equal(t, []any{"0.00", "0.00"}, []any{r["difference"], r["difference_functional"]}, asOf)
+		}
+	}
+
+	b.requireTaxLines("2025-05-31")
+	lines := rowsOf(b.at("ap/tax-lines", "2025-05-31", 0, map[string]string{"tax_group": "S/19", "period": "2025-04"}))
+	require.Len(t, lines, 2)
+	require.Equal(t, object{"part": "base", "amount": "-20.00", "functional_amount": "-20.00", "payment_id": run + "-P1", "document_id": "", "date": "2025-04-10"},
+		pick(lines[0], "part", "amount", "functional_amount", "payment_id", "document_id", "date"))
+	booked := rowsOf(b.at("ap/tax-lines", "2025-05-31", 0, map[string]string{"tax_group": "K/0", "period": "2025-03"}))
+	require.Equal(t, object{"document_id": documents[1]["invoice_id"], "payment_id": ""}, pick(booked[0], "document_id", "payment_id"))
+
+	history := func(asOf string, params map[string]string) (out []string) {
+		for _, r := range rowsOf(b.at("ap/payment-history", asOf, 0, params)) {
+			require.NotEmpty(t, r["event_id"])
+			out = append(out, fmt.Sprint(r["step"], " ", r["amount"]))
+		}
+		return out
+	}
+	settled := []string{"1725.00", "300.00"}
+	want := []string{"proposed ", "approved ", "executed 1984.50"}
+	for _, amount := range settled {
+		want = append(want, "paid -"+amount, "posted "+amount)
+	}
+	april := len(want)
+	want = append(want, "voided 1984.50")
+	for _, amount := range settled {
+		want = append(want, "payment_reversed "+amount, "posted "+amount)
+	}
+	for _, params := range []map[string]string{{"run": run}, {"payment": run + "-P1"}} {
+		require.Equal(t, want, history("2099-12-31", params))
+		require.Equal(t, want[2:april], history("2025-04-30", params), "proposal and approval are dated on the day of the test's clock")
+	}
+	require.Equal(t, want[:2], history("2099-12-31", map[string]string{"payment": run + "-P9"}), "of the run alone")
+	require.Empty(t, history("2099-12-31", map[string]string{"run": "unknown"}))
+}
+
+// requireTaxLines checks that the lines of each tax group add up to the tax summary, and name what they
+// are of.
+func (b *storedBooks) requireTaxLines(asOf string) {
+	b.t.Helper()
+	for _, r := range rowsOf(b.at("ap/tax-summary", asOf, 0, nil)) {
+		sums := map[string]money.Number{}
+		for _, l := range rowsOf(b.at("ap/tax-lines", asOf, 0, map[string]string{"tax_group": r["tax_group"].(string)})) {
+			part := l["part"].(string)
+			sums[part] = sums[part].Add(money.MustNumber(l["amount"].(string)))
+			require.NotEmpty(b.t, l["event_id"])
+			require.NotEmpty(b.t, l["journal_number"])
+			require.NotEqual(b.t, l["document_id"] == "", l["payment_id"] == "")
+		}
+		for column, part := range map[string]string{"taxable": "base", "recoverable": "recoverable", "not_recoverable": "not_recoverable", "output": "output"} {
+			require.Equal(b.t, r[column], sums[part].Fixed(2), "%s of %s", column, r["tax_group"])
 		}
 	}
 }

@@ -99,4 +99,53 @@ func TestPaymentFile(t *testing.T) {
 	require.Len(t, payments.Rows, 1)
 	require.Equal(t, []string{run + "-P1", "executed", "2026-03-20", data.SHA256}, []string{payments.Rows[0].PaymentID, payments.Rows[0].State, payments.Rows[0].ExecutedOn, payments.Rows[0].FileSHA256})
 	require.Contains(t, treasurer.succeed(t, "ap", "import-status", "--legal-entity", entity, report), "0 payments", "nothing is left to answer")
+	tracePayment(t, d.as(t, "auditor"), entity, run, id)
+}
+
+// tracePayment walks from a payment and its run to the bank file, the invoice and the persons, and back.
+func tracePayment(t *testing.T, auditor client, entity, run, invoice string) {
+	t.Helper()
+	type figureTrace struct {
+		Rows []struct {
+			EventID string   `json:"event_id"`
+			Chain   []string `json:"chain"`
+			Figures []string `json:"figures"`
+			Row     struct {
+				Step       string `json:"step"`
+				DocumentID string `json:"document_id"`
+				FileSHA256 string `json:"file_sha256"`
+			} `json:"row"`
+		} `json:"rows"`
+		Events  []event  `json:"events"`
+		Intents []object `json:"intents"`
+	}
+	for _, figure := range []string{"ap:payment_run:" + run, "ap:payment:" + run + "-P1"} {
+		var page figureTrace
+		require.NoError(t, auditor.want(http.StatusOK, &page, "GET", "/api/trace/"+figure+"?legal_entity="+entity, ""))
+		types, actors := map[string]string{}, map[string]bool{}
+		for _, e := range page.Events {
+			types[e.ID] = e.Type
+		}
+		for _, i := range page.Intents {
+			actors[fmt.Sprint(i["type"])] = true
+		}
+		var steps []string
+		for _, r := range page.Rows {
+			steps = append(steps, r.Row.Step)
+			require.Equal(t, r.EventID, r.Chain[len(r.Chain)-1])
+			switch r.Row.Step {
+			case "exported":
+				require.Len(t, r.Row.FileSHA256, 64)
+			case "posted":
+				require.Equal(t, []any{invoice, "ap.invoice.submitted"}, []any{r.Row.DocumentID, types[r.Chain[0]]}, "to the paper")
+			case "paid", "executed":
+				require.Contains(t, r.Figures, figure)
+			}
+		}
+		require.Equal(t, []string{"proposed", "approved", "exported", "executed", "paid", "posted"}, steps)
+		for _, intent := range []string{"ap.submit_invoice", "ap.approve_invoice", "ap.propose_payment_run", "ap.approve_payment_run", "ap.export_payment_run"} {
+			require.True(t, actors[intent], "who did %s", intent)
+		}
+	}
+	require.Contains(t, auditor.succeed(t, "trace", "--legal-entity", entity, "ap:payment:"+run+"-P1"), "ap.payment_run.exported")
 }

@@ -559,7 +559,7 @@ var verdicts = []table{
 	readModel("ap.purchase_order_lines", ap.PurchaseOrders, "sequence partition_id version line_number po_reference line item_id quantity unit_price price_base_quantity account"),
 	readModel("ap.purchase_order_quantities", ap.PurchaseOrders, "sequence partition_id version effective_date position po_reference line vendor_id document_id received billed"),
 	readModel("ap.tax_settings", ap.Tax, "sequence partition_id version tax_group rate input_account output_account functional_currency"),
-	readModel("ap.tax_lines", ap.Tax, "sequence partition_id version line_number effective_date period tax_group part currency amount functional_amount functional_currency"),
+	readModel("ap.tax_lines", ap.Tax, "sequence partition_id version line_number effective_date period tax_group part currency amount functional_amount functional_currency event_id journal_number document_id payment_id"),
 	readModel("ap.vendors", ap.Vendors, "sequence partition_id effective_date natural_person event_id vendor_id country status subject name version"),
 	readModel("ap.vendor_contacts", ap.Vendors, "sequence partition_id effective_date removed vendor_id contact_id subject name email phone job_function version"),
 	readModel("ap.vendor_accounts", ap.Vendors, "sequence partition_id effective_date vendor_id request_id currency state subject iban account bank bic holder version"),

@@ -182,3 +182,70 @@ WHERE
     AND h.run_id > @after_run_id::text
 ORDER BY h.run_id
 LIMIT @page_size;
+
+-- PaymentHistory reads what happened to the payments of a run, or to one payment and its run: the
+-- steps of both, what payments did to documents, and the postings of these documents. The version of
+-- the open items is that of another projection.
+
+-- name: PaymentHistory :many
+SELECT
+    h.sequence,
+    h.position,
+    h.step,
+    h.recorded_at,
+    h.actor,
+    h.effective_date,
+    h.payment_id,
+    h.document_id,
+    h.currency,
+    h.amount,
+    h.message_id,
+    h.file_sha256,
+    h.event_id::text AS event_id
+FROM (
+    SELECT
+        r.sequence, 0 AS position, r.step, r.recorded_at, r.actor, r.effective_date, r.payment_id, ''::text AS document_id, ''::text AS currency, ''::text AS amount,
+        r.message_id, r.file_sha256, r.event_id
+    FROM ap.payment_run_steps AS r
+    WHERE
+        r.partition_id = @partition_id AND r.version = @version AND r.run_id = @run_id AND (@payment_id::text = '' OR r.payment_id IN ('', @payment_id))
+        AND r.sequence <= @known AND r.effective_date <= @as_of
+    UNION ALL
+    SELECT
+        o.sequence, 0, o.step, o.recorded_at, o.actor, o.effective_date, o.payment_id, '', p.currency, p.amount::text, '', '', o.event_id
+    FROM ap.payments AS p
+    INNER JOIN ap.payment_steps AS o ON p.partition_id = o.partition_id AND p.version = o.version AND p.payment_id = o.payment_id
+    WHERE
+        p.partition_id = @partition_id AND p.version = @version AND p.run_id = @run_id AND (@payment_id::text = '' OR p.payment_id = @payment_id)
+        AND o.sequence <= @known AND o.effective_date <= @as_of
+    UNION ALL
+    SELECT
+        e.sequence, d.position, d.step, d.recorded_at, d.actor, d.effective_date, p.payment_id, e.document_id, e.currency, d.amount::text, '', '', d.event_id
+    FROM ap.payments AS p
+    INNER JOIN ap.document_entries AS e
+        ON
+            p.partition_id = e.partition_id AND e.version = @items_version::integer AND p.vendor_id = e.vendor_id AND p.payment_id = e.counterpart
+    CROSS JOIN LATERAL (
+        SELECT 1 AS position, s.action AS step, s.recorded_at, s.actor_id AS actor, e.effective_date, e.amount, e.event_id
+        FROM ap.document_steps AS s
+        WHERE s.partition_id = @partition_id AND s.version = @items_version::integer AND s.document_id = e.document_id AND s.sequence = e.sequence
+        UNION ALL
+        (
+            SELECT 2, h.action, s.recorded_at, s.actor_id, h.effective_date, h.amount, h.event_id
+            FROM ap.document_entries AS h
+            INNER JOIN ap.document_steps AS s
+                ON h.partition_id = s.partition_id AND h.version = s.version AND h.document_id = s.document_id AND h.sequence = s.sequence
+            WHERE
+                h.partition_id = @partition_id AND h.version = @items_version::integer AND h.document_id = e.document_id AND h.sequence < e.sequence
+                AND h.action = 'posted'
+            ORDER BY h.sequence DESC
+            LIMIT 1
+        )
+    ) AS d
+    WHERE
+        p.partition_id = @partition_id AND p.version = @version AND p.run_id = @run_id AND (@payment_id::text = '' OR p.payment_id = @payment_id)
+        AND e.sequence <= @known AND e.effective_date <= @as_of
+) AS h
+WHERE (h.sequence, h.position) > (@after_sequence::bigint, @after_position::integer)
+ORDER BY h.sequence, h.position
+LIMIT @page_size;

@@ -15,7 +15,8 @@ ON CONFLICT DO NOTHING;
 
 -- name: TaxLineInsert :exec
 INSERT INTO ap.tax_lines (
-    partition_id, version, sequence, line_number, effective_date, period, tax_group, part, currency, amount, functional_amount, functional_currency
+    partition_id, version, sequence, line_number, effective_date, period, tax_group, part, currency, amount, functional_amount, functional_currency,
+    event_id, journal_number, document_id, payment_id
 )
 SELECT
     @partition_id::integer, @version::integer, l.sequence, l.line_number, l.effective_date, l.period, l.tax_group,
@@ -25,7 +26,7 @@ SELECT
         WHEN l.account = s.output_account THEN 'output'
         ELSE 'base'
     END,
-    l.currency, l.amount::numeric, l.functional_amount::numeric, l.functional_currency
+    l.currency, l.amount::numeric, l.functional_amount::numeric, l.functional_currency, l.event_id, l.journal_number, l.document_id, l.payment_id
 FROM (
     SELECT
         unnest(@sequences::bigint[]) AS sequence,
@@ -38,7 +39,11 @@ FROM (
         unnest(@currencies::text[]) AS currency,
         unnest(@amounts::text[]) AS amount,
         unnest(@functional_amounts::text[]) AS functional_amount,
-        unnest(@functional_currencies::text[]) AS functional_currency
+        unnest(@functional_currencies::text[]) AS functional_currency,
+        unnest(@event_ids::uuid[]) AS event_id,
+        unnest(@journal_numbers::text[]) AS journal_number,
+        unnest(@document_ids::text[]) AS document_id,
+        unnest(@payment_ids::text[]) AS payment_id
 ) AS l
 LEFT JOIN LATERAL (
     SELECT
@@ -98,3 +103,28 @@ FROM (
     GROUP BY 1, l.tax_group, l.currency
 ) AS t
 ORDER BY t.period, t.tax_group, t.currency;
+
+-- TaxLines reads the lines behind the summary's rows of a group, but for withheld tax.
+
+-- name: TaxLines :many
+SELECT
+    l.sequence,
+    l.line_number,
+    l.effective_date,
+    l.period,
+    l.part,
+    l.currency,
+    (CASE WHEN l.part = 'output' THEN -l.amount ELSE l.amount END)::text AS amount,
+    (CASE WHEN l.part = 'output' THEN -l.functional_amount ELSE l.functional_amount END)::text AS functional_amount,
+    l.journal_number,
+    l.document_id,
+    l.payment_id,
+    coalesce(l.event_id::text, '')::text AS event_id
+FROM ap.tax_lines AS l
+WHERE
+    l.partition_id = @partition_id AND l.version = @version AND l.effective_date BETWEEN @from_date AND @as_of AND l.sequence <= @known
+    AND l.functional_currency = @functional_currency AND l.tax_group = @tax_group AND l.part <> 'withholding'
+    AND (@period::text = '' OR l.period = @period)
+    AND (l.sequence, l.line_number) > (@after_sequence::bigint, @after_line::integer)
+ORDER BY l.sequence, l.line_number
+LIMIT @page_size;

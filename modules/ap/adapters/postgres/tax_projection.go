@@ -140,6 +140,7 @@ func addTaxLines(rows *apdb.TaxLineInsertParams, e *event.Recorded) error {
 		return err
 	}
 	var j struct {
+		JournalNumber      string `json:"journal_number"`
 		SourceModule       string `json:"source_module"`
 		FunctionalCurrency string `json:"functional_currency"`
 		Period             string `json:"period"`
@@ -159,6 +160,19 @@ func addTaxLines(rows *apdb.TaxLineInsertParams, e *event.Recorded) error {
 	}
 	if j.SourceModule != contract.ModuleName {
 		return nil
+	}
+	body, err := e.Body()
+	if err != nil {
+		return err
+	}
+	documentID, paymentID := "", ""
+	for _, about := range body.EntityRefs {
+		switch about.Role {
+		case contract.RoleDocument:
+			documentID = about.ID
+		case contract.RolePayment:
+			paymentID = about.ID
+		}
 	}
 	for _, l := range j.Lines {
 		if l.TaxCode == "" {
@@ -189,6 +203,10 @@ func addTaxLines(rows *apdb.TaxLineInsertParams, e *event.Recorded) error {
 		rows.Amounts = append(rows.Amounts, l.Amount.String())
 		rows.FunctionalAmounts = append(rows.FunctionalAmounts, l.Functional.String())
 		rows.FunctionalCurrencies = append(rows.FunctionalCurrencies, j.FunctionalCurrency)
+		rows.EventIds = append(rows.EventIds, eventUUID(e.ID))
+		rows.JournalNumbers = append(rows.JournalNumbers, j.JournalNumber)
+		rows.DocumentIds = append(rows.DocumentIds, documentID)
+		rows.PaymentIds = append(rows.PaymentIds, paymentID)
 	}
 	return nil
 }

@@ -2,12 +2,10 @@ package postgres
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"strings"
 	"time"
 
-	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgxpool"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -69,13 +67,9 @@ func (s *TaxSummary) Query(ctx context.Context, q ports.ReadModelQuery) (ports.R
 			return ports.Report{}, err
 		}
 	}
-	var book money.Currency
-	code, err := s.queries.TaxCurrency(ctx, s.pool, &apdb.TaxCurrencyParams{PartitionID: int32(q.Partition), Version: int32(q.Version), Known: int64(q.Known)})
-	if err == nil {
-		book, err = money.LookupCurrency(code, time.Time{})
-	}
-	if err != nil && !errors.Is(err, pgx.ErrNoRows) {
-		return ports.Report{}, fmt.Errorf("functional currency: %w", err)
+	book, err := taxCurrency(ctx, s.pool, s.queries, q)
+	if err != nil {
+		return ports.Report{}, err
 	}
 	found, err := s.queries.TaxSummary(ctx, s.pool, &apdb.TaxSummaryParams{
 		PartitionID: int32(q.Partition), Version: int32(q.Version), Known: int64(q.Known), ByPeriod: by == byPeriod, FromDate: date(from), AsOf: date(q.AsOf),

@@ -12,6 +12,148 @@ import (
 	"github.com/jackc/pgx/v5/pgtype"
 )
 
+const paymentHistory = `-- name: PaymentHistory :many
+
+SELECT
+    h.sequence,
+    h.position,
+    h.step,
+    h.recorded_at,
+    h.actor,
+    h.effective_date,
+    h.payment_id,
+    h.document_id,
+    h.currency,
+    h.amount,
+    h.message_id,
+    h.file_sha256,
+    h.event_id::text AS event_id
+FROM (
+    SELECT
+        r.sequence, 0 AS position, r.step, r.recorded_at, r.actor, r.effective_date, r.payment_id, ''::text AS document_id, ''::text AS currency, ''::text AS amount,
+        r.message_id, r.file_sha256, r.event_id
+    FROM ap.payment_run_steps AS r
+    WHERE
+        r.partition_id = $1 AND r.version = $2 AND r.run_id = $3 AND ($4::text = '' OR r.payment_id IN ('', $4))
+        AND r.sequence <= $5 AND r.effective_date <= $6
+    UNION ALL
+    SELECT
+        o.sequence, 0, o.step, o.recorded_at, o.actor, o.effective_date, o.payment_id, '', p.currency, p.amount::text, '', '', o.event_id
+    FROM ap.payments AS p
+    INNER JOIN ap.payment_steps AS o ON p.partition_id = o.partition_id AND p.version = o.version AND p.payment_id = o.payment_id
+    WHERE
+        p.partition_id = $1 AND p.version = $2 AND p.run_id = $3 AND ($4::text = '' OR p.payment_id = $4)
+        AND o.sequence <= $5 AND o.effective_date <= $6
+    UNION ALL
+    SELECT
+        e.sequence, d.position, d.step, d.recorded_at, d.actor, d.effective_date, p.payment_id, e.document_id, e.currency, d.amount::text, '', '', d.event_id
+    FROM ap.payments AS p
+    INNER JOIN ap.document_entries AS e
+        ON
+            p.partition_id = e.partition_id AND e.version = $7::integer AND p.vendor_id = e.vendor_id AND p.payment_id = e.counterpart
+    CROSS JOIN LATERAL (
+        SELECT 1 AS position, s.action AS step, s.recorded_at, s.actor_id AS actor, e.effective_date, e.amount, e.event_id
+        FROM ap.document_steps AS s
+        WHERE s.partition_id = $1 AND s.version = $7::integer AND s.document_id = e.document_id AND s.sequence = e.sequence
+        UNION ALL
+        (
+            SELECT 2, h.action, s.recorded_at, s.actor_id, h.effective_date, h.amount, h.event_id
+            FROM ap.document_entries AS h
+            INNER JOIN ap.document_steps AS s
+                ON h.partition_id = s.partition_id AND h.version = s.version AND h.document_id = s.document_id AND h.sequence = s.sequence
+            WHERE
+                h.partition_id = $1 AND h.version = $7::integer AND h.document_id = e.document_id AND h.sequence < e.sequence
+                AND h.action = 'posted'
+            ORDER BY h.sequence DESC
+            LIMIT 1
+        )
+    ) AS d
+    WHERE
+        p.partition_id = $1 AND p.version = $2 AND p.run_id = $3 AND ($4::text = '' OR p.payment_id = $4)
+        AND e.sequence <= $5 AND e.effective_date <= $6
+) AS h
+WHERE (h.sequence, h.position) > ($8::bigint, $9::integer)
+ORDER BY h.sequence, h.position
+LIMIT $10
+`
+
+type PaymentHistoryParams struct {
+	PartitionID   int32
+	Version       int32
+	RunID         string
+	PaymentID     string
+	Known         int64
+	AsOf          pgtype.Date
+	ItemsVersion  int32
+	AfterSequence int64
+	AfterPosition int32
+	PageSize      int32
+}
+
+type PaymentHistoryRow struct {
+	Sequence      int64
+	Position      int32
+	Step          string
+	RecordedAt    time.Time
+	Actor         string
+	EffectiveDate pgtype.Date
+	PaymentID     string
+	DocumentID    string
+	Currency      string
+	Amount        string
+	MessageID     string
+	FileSha256    string
+	EventID       string
+}
+
+// PaymentHistory reads what happened to the payments of a run, or to one payment and its run: the
+// steps of both, what payments did to documents, and the postings of these documents. The version of
+// the open items is that of another projection.
+func (q *Queries) PaymentHistory(ctx context.Context, db DBTX, arg *PaymentHistoryParams) ([]PaymentHistoryRow, error) {
+	rows, err := db.Query(ctx, paymentHistory,
+		arg.PartitionID,
+		arg.Version,
+		arg.RunID,
+		arg.PaymentID,
+		arg.Known,
+		arg.AsOf,
+		arg.ItemsVersion,
+		arg.AfterSequence,
+		arg.AfterPosition,
+		arg.PageSize,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []PaymentHistoryRow
+	for rows.Next() {
+		var i PaymentHistoryRow
+		if err := rows.Scan(
+			&i.Sequence,
+			&i.Position,
+			&i.Step,
+			&i.RecordedAt,
+			&i.Actor,
+			&i.EffectiveDate,
+			&i.PaymentID,
+			&i.DocumentID,
+			&i.Currency,
+			&i.Amount,
+			&i.MessageID,
+			&i.FileSha256,
+			&i.EventID,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const paymentInsert = `-- name: PaymentInsert :exec
 INSERT INTO ap.payments (
     sequence, partition_id, version, position, documents, effective_date, pay_date, run_id, payment_id, vendor_id, bank_account, currency, amount, discount, event_id

@@ -35,7 +35,8 @@ func (q *Queries) TaxCurrency(ctx context.Context, db DBTX, arg *TaxCurrencyPara
 const taxLineInsert = `-- name: TaxLineInsert :exec
 
 INSERT INTO ap.tax_lines (
-    partition_id, version, sequence, line_number, effective_date, period, tax_group, part, currency, amount, functional_amount, functional_currency
+    partition_id, version, sequence, line_number, effective_date, period, tax_group, part, currency, amount, functional_amount, functional_currency,
+    event_id, journal_number, document_id, payment_id
 )
 SELECT
     $1::integer, $2::integer, l.sequence, l.line_number, l.effective_date, l.period, l.tax_group,
@@ -45,7 +46,7 @@ SELECT
         WHEN l.account = s.output_account THEN 'output'
         ELSE 'base'
     END,
-    l.currency, l.amount::numeric, l.functional_amount::numeric, l.functional_currency
+    l.currency, l.amount::numeric, l.functional_amount::numeric, l.functional_currency, l.event_id, l.journal_number, l.document_id, l.payment_id
 FROM (
     SELECT
         unnest($3::bigint[]) AS sequence,
@@ -58,7 +59,11 @@ FROM (
         unnest($10::text[]) AS currency,
         unnest($11::text[]) AS amount,
         unnest($12::text[]) AS functional_amount,
-        unnest($13::text[]) AS functional_currency
+        unnest($13::text[]) AS functional_currency,
+        unnest($14::uuid[]) AS event_id,
+        unnest($15::text[]) AS journal_number,
+        unnest($16::text[]) AS document_id,
+        unnest($17::text[]) AS payment_id
 ) AS l
 LEFT JOIN LATERAL (
     SELECT
@@ -86,6 +91,10 @@ type TaxLineInsertParams struct {
 	Amounts              []string
 	FunctionalAmounts    []string
 	FunctionalCurrencies []string
+	EventIds             []pgtype.UUID
+	JournalNumbers       []string
+	DocumentIds          []string
+	PaymentIds           []string
 }
 
 // A line is judged by the settings before its journal.
@@ -104,8 +113,112 @@ func (q *Queries) TaxLineInsert(ctx context.Context, db DBTX, arg *TaxLineInsert
 		arg.Amounts,
 		arg.FunctionalAmounts,
 		arg.FunctionalCurrencies,
+		arg.EventIds,
+		arg.JournalNumbers,
+		arg.DocumentIds,
+		arg.PaymentIds,
 	)
 	return err
+}
+
+const taxLines = `-- name: TaxLines :many
+
+SELECT
+    l.sequence,
+    l.line_number,
+    l.effective_date,
+    l.period,
+    l.part,
+    l.currency,
+    (CASE WHEN l.part = 'output' THEN -l.amount ELSE l.amount END)::text AS amount,
+    (CASE WHEN l.part = 'output' THEN -l.functional_amount ELSE l.functional_amount END)::text AS functional_amount,
+    l.journal_number,
+    l.document_id,
+    l.payment_id,
+    coalesce(l.event_id::text, '')::text AS event_id
+FROM ap.tax_lines AS l
+WHERE
+    l.partition_id = $1 AND l.version = $2 AND l.effective_date BETWEEN $3 AND $4 AND l.sequence <= $5
+    AND l.functional_currency = $6 AND l.tax_group = $7 AND l.part <> 'withholding'
+    AND ($8::text = '' OR l.period = $8)
+    AND (l.sequence, l.line_number) > ($9::bigint, $10::integer)
+ORDER BY l.sequence, l.line_number
+LIMIT $11
+`
+
+type TaxLinesParams struct {
+	PartitionID        int32
+	Version            int32
+	FromDate           pgtype.Date
+	AsOf               pgtype.Date
+	Known              int64
+	FunctionalCurrency string
+	TaxGroup           string
+	Period             string
+	AfterSequence      int64
+	AfterLine          int32
+	PageSize           int32
+}
+
+type TaxLinesRow struct {
+	Sequence         int64
+	LineNumber       int32
+	EffectiveDate    pgtype.Date
+	Period           string
+	Part             string
+	Currency         string
+	Amount           string
+	FunctionalAmount string
+	JournalNumber    string
+	DocumentID       string
+	PaymentID        string
+	EventID          string
+}
+
+// TaxLines reads the lines behind the summary's rows of a group, but for withheld tax.
+func (q *Queries) TaxLines(ctx context.Context, db DBTX, arg *TaxLinesParams) ([]TaxLinesRow, error) {
+	rows, err := db.Query(ctx, taxLines,
+		arg.PartitionID,
+		arg.Version,
+		arg.FromDate,
+		arg.AsOf,
+		arg.Known,
+		arg.FunctionalCurrency,
+		arg.TaxGroup,
+		arg.Period,
+		arg.AfterSequence,
+		arg.AfterLine,
+		arg.PageSize,
+	)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []TaxLinesRow
+	for rows.Next() {
+		var i TaxLinesRow
+		if err := rows.Scan(
+			&i.Sequence,
+			&i.LineNumber,
+			&i.EffectiveDate,
+			&i.Period,
+			&i.Part,
+			&i.Currency,
+			&i.Amount,
+			&i.FunctionalAmount,
+			&i.JournalNumber,
+			&i.DocumentID,
+			&i.PaymentID,
+			&i.EventID,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
 }
 
 const taxSettingsInsert = `-- name: TaxSettingsInsert :exec
