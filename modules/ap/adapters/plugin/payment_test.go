@@ -13,10 +13,9 @@ import (
 	"github.com/erpbackbone/backbone/test/moduletest"
 )
 
-// TestPayments_OnPostgres selects due documents from the read model of open items, and lets 16
-// clients execute the payment while others settle its invoice with a credit memo.
-func TestPayments_OnPostgres(t *testing.T) {
-	t.Parallel()
+// newPostgresBooks opens books in EUR of January 2026 on PostgreSQL, with a vendor V1 who can be paid.
+func newPostgresBooks(t *testing.T) *moduletest.Books {
+	t.Helper()
 	b := moduletest.NewOnPostgres(t, gl.New(), ap.New())
 	b.Execute("admin", "gl.configure_ledger", `{"functional_currency":"EUR","default_dimensions":{"department":"FIN"},"second_person":false,"orderly_close":false,
 		"posting_profile":{"ap_control":"2000","bank":"1010","default_expense":"6000","retained_earnings":"3100"}}`)
@@ -32,6 +31,14 @@ func TestPayments_OnPostgres(t *testing.T) {
 	b.Execute("vendor_admin", "ap.register_vendor", `{"vendor_id":"V1","name":"Vendor","country":"DE","registration_id":"R1"}`)
 	b.Execute("ap_clerk", "ap.request_bank_change", `{"vendor_id":"V1","currency":"EUR","iban":"DE89370400440532013000","holder":"Vendor","evidence_ref":"L1","reason":"first"}`)
 	b.Execute("vendor_admin", "ap.approve_bank_change", `{"request_id":"V1-B1","verification":"called back"}`)
+	return b
+}
+
+// TestPayments_OnPostgres selects due documents from the read model of open items, and lets 16
+// clients execute the payment while others settle its invoice with a credit memo.
+func TestPayments_OnPostgres(t *testing.T) {
+	t.Parallel()
+	b := newPostgresBooks(t)
 	post := func(kind, number, amount, due string) string {
 		id := b.Execute("ap_clerk", "ap.submit_"+kind, `{"vendor_id":"V1","invoice_number":"`+number+`","invoice_date":"2026-01-10","due_date":"`+due+`","currency":"EUR","total_amount":`+amount+
 			`,"lines":[{"line_number":1,"amount":`+amount+`,"account":"6000"}]}`).Events[0].Stream.ID
