@@ -191,36 +191,6 @@ func TestDuplicates(t *testing.T) {
 	b.refuse("ap.invoice.duplicate", "ap_clerk", "ap.submit_invoice", documentPayload("V1", "INV-2025 001", "100", nil))
 }
 
-func TestDuplicateRace(t *testing.T) {
-	t.Parallel()
-	b := newBooks(t)
-	b.vendor("V1", nil)
-	const clients = 20
-	errs := make([]error, clients)
-	var wg sync.WaitGroup
-	for i := range clients {
-		wg.Add(1)
-		go func() {
-			defer wg.Done()
-			_, errs[i] = b.submit("ap_clerk", "ap.submit_invoice", documentPayload("V1", "RACE", "100", nil))
-		}()
-	}
-	wg.Wait()
-	won := 0
-	for _, err := range errs {
-		if err == nil {
-			won++
-			continue
-		}
-		f, ok := fault.As(err)
-		require.True(t, ok)
-		require.Equal(t, "ap.invoice.duplicate", f.Code)
-		require.NotEmpty(t, f.Holder.DocumentID)
-		require.Equal(t, true, f.Attributes["totals_agree"])
-	}
-	require.Equal(t, 1, won)
-}
-
 // suspects gives the rules by which each DUPLICATE_SUSPECT hold arose.
 func suspects(events []recorded) []any {
 	var out []any
