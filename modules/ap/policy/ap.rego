@@ -1,7 +1,7 @@
 # The policy of accounts payable. It refuses (denials) actors without the role, services
-# that approve, violations of segregation of duties and amounts over the approval limit. It
-# asks another person for approval (needs) of postings into soft-closed periods and of
-# changed settings. Planners supply input.facts.
+# that approve or release a hold, violations of segregation of duties and amounts over the
+# approval limit. It asks another person for approval (needs) of postings into soft-closed
+# periods and of changed settings. Planners supply input.facts.
 package backbone.rules.ap
 
 import rego.v1
@@ -60,6 +60,10 @@ approving if object.get(input.facts, "approval", null) != null
 
 releasing if object.get(input.facts, "hold", null) != null
 
+deciding if approving
+
+deciding if releasing
+
 decision := {"outcome": outcome, "denials": denials, "needs": needs, "rules": rules}
 
 outcome := "deny" if {
@@ -78,7 +82,7 @@ needs := array.concat(period_needs, second_person_needs)
 rules := array.concat(
 	[evaluation("ap.roles", "Roles that may submit the intent", true, role_denials)],
 	[
-		evaluation("ap.approval.service", "A service never approves", approving, service_denials),
+		evaluation("ap.approval.service", "A service neither approves nor releases a hold", deciding, service_denials),
 		evaluation("ap.sod.s1", "S1: who submitted does not approve", approving, s1_denials),
 		evaluation("ap.sod.s2", "S2: two approvers differ", approving_again, s2_denials),
 		evaluation("ap.sod.s6", "S6: who submitted does not release a hold", releasing, s6_denials),
@@ -92,6 +96,8 @@ rules := array.concat(
 default approving := false
 
 default releasing := false
+
+default deciding := false
 
 default approving_again := false
 
@@ -144,12 +150,16 @@ role_denials := [{
 service_denials := [{
 	"code": "intent.forbidden",
 	"kind": "forbidden",
-	"detail": "a service cannot approve; a person has to",
+	"detail": sprintf("a service cannot %s; a person has to", [what]),
 	"attributes": {}, # "rule" is for segregation of duties; the trace names ap.approval.service
 } |
-	approving
 	input.facts.service
+	what := decision_of_person
 ]
+
+decision_of_person := "approve" if approving
+
+decision_of_person := "release a hold" if releasing
 
 # --- Segregation of duties ---------------------------------------------------
 
