@@ -108,7 +108,7 @@ func planProposeRun(ctx context.Context, in module.Input, s module.State, p cont
 	}
 	payments := r.payments(in.DocumentID(0).String())
 	if len(payments) == 0 {
-		f := fault.New(fault.FailedPrecondition, "ap.payment_run.empty", "none of %d documents can be paid; left_out says why", len(documents))
+		f := fault.New(fault.FailedPrecondition, "ap.payment_run.empty", "no document can be paid, of %d in all; left_out says why", len(documents))
 		return module.Plan{}, f.With("left_out", r.leftOut[:min(len(r.leftOut), maxNamedChanges)])
 	}
 	return module.Plan{Events: r.events(payments), Facts: factsOf(in)}, nil
@@ -510,7 +510,7 @@ func checkUnchanged(ctx context.Context, s module.State, run *domain.PaymentRun)
 
 func runChangedFault(changed []changedDocument) error {
 	return fault.New(fault.FailedPrecondition, "ap.payment_run.changed",
-		"%d documents or bank accounts have changed since the run was proposed; exclude their payments or reject the run, and propose them again", len(changed)).
+		"documents or bank accounts have changed since the run was proposed, %d in all; exclude their payments or reject the run, and propose them again", len(changed)).
 		With("changed", changed[:min(len(changed), maxNamedChanges)]).With("count", len(changed))
 }
 

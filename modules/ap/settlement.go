@@ -95,14 +95,17 @@ func loadSettlement(ctx context.Context, in module.Input, s module.State, k cont
 	if t.source.State == domain.StateNone {
 		return nil, t.source.RequireState(domain.StatePosted)
 	}
-	code := t.source.Kind.Code
+	code, noun := t.source.Kind.Code, t.source.Kind.Noun()
+	if t.source.Kind == t.invoice.Kind {
+		noun = "prepayment"
+	}
 	switch {
 	case t.source.Data.VendorID != t.invoice.Data.VendorID:
 		return nil, fault.New(fault.FailedPrecondition, code("vendor_mismatch"),
-			"the %s is of vendor %s and the invoice of %s; settle documents of one vendor", t.source.Kind.Noun(), t.source.Data.VendorID, t.invoice.Data.VendorID)
+			"the %s is of vendor %s and the invoice of %s; settle documents of one vendor", noun, t.source.Data.VendorID, t.invoice.Data.VendorID)
 	case t.source.Data.Currency != t.invoice.Data.Currency:
 		return nil, fault.New(fault.FailedPrecondition, code("currency_mismatch"),
-			"the %s is in %s and the invoice in %s; settle documents of one currency", t.source.Kind.Noun(), t.source.Data.Currency, t.invoice.Data.Currency).
+			"the %s is in %s and the invoice in %s; settle documents of one currency", noun, t.source.Data.Currency, t.invoice.Data.Currency).
 			WithNumbers(t.invoice.Data.Currency, t.source.Data.Currency)
 	}
 	if t.currency, err = money.LookupCurrency(t.invoice.Data.Currency, t.invoice.Data.InvoiceDate.Time()); err != nil {

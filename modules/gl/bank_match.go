@@ -153,12 +153,12 @@ func loadBookedAmount(ctx context.Context, s module.State, match *domain.BankMat
 	line := &journal.Journal.Lines[i]
 	if line.Account != match.Account {
 		return money.Number{}, 0, fault.New(fault.Invalid, "gl.bank_line.account_mismatch",
-			"line %d of journal %s is on account %s and the statement of account %s; name a line of that account", ref.LineNumber, journal.Journal.JournalNumber, line.Account, match.Account).
+			"line %d of journal %s is on account %s and the statement of account %[4]s; name a line of account %[4]s", ref.LineNumber, journal.Journal.JournalNumber, line.Account, match.Account).
 			WithField(at)
 	}
 	if line.Currency != match.Currency {
 		return money.Number{}, 0, fault.New(fault.Invalid, "gl.bank_line.currency_mismatch",
-			"line %d of journal %s is in %s and the statement in %s; name a line in that currency", ref.LineNumber, journal.Journal.JournalNumber, line.Currency, match.Currency).
+			"line %d of journal %s is in %s and the statement in %[4]s; name a line in %[4]s", ref.LineNumber, journal.Journal.JournalNumber, line.Currency, match.Currency).
 			WithField(at)
 	}
 	return line.SignedBankAmount(), journal.EffectiveDate, nil

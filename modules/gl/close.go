@@ -137,7 +137,7 @@ func checkNoRecurringDue(ctx context.Context, s module.State, span domain.Period
 		names = append(names, r.RecurringID+" "+r.date.String())
 	}
 	return fault.New(fault.FailedPrecondition, "gl.period.recurring_due",
-		"%d recurring journals are due in period %s (%s); post them with gl.run_recurring, or define them again with a later from", len(due), span.Period, strings.Join(names, ", ")).
+		"recurring journals are due in period %[2]s, %[1]d in all (%[3]s); post them with gl.run_recurring, or define them again with a later from", len(due), span.Period, strings.Join(names, ", ")).
 		With("period", span.Period).With("due", len(due)).With("recurring", names)
 }
 
@@ -177,7 +177,7 @@ func pendingIntentsFault(period string, waiting module.WaitingIntents) error {
 		ids[i] = id.String()
 	}
 	return fault.New(fault.FailedPrecondition, "gl.period.pending_intents",
-		"%d intents that would post into period %s wait for approval (%s); approve or reject them first", waiting.Count, period, strings.Join(ids, ", ")).
+		"intents that would post into period %[2]s wait for approval, %[1]d in all (%[3]s); approve or reject them first", waiting.Count, period, strings.Join(ids, ", ")).
 		With("period", period).With("waiting", waiting.Count).With("intent_ids", ids)
 }
 

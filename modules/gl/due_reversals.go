@@ -60,7 +60,7 @@ func checkNoReversalDue(ctx context.Context, s module.State, span domain.PeriodS
 		numbers = append(numbers, d.data.JournalNumber)
 	}
 	return fault.New(fault.FailedPrecondition, "gl.period.reversals_due",
-		"%d journals are to be reversed in period %s (%s); reverse them with gl.run_due_reversals first", len(due), span.Period, strings.Join(numbers, ", ")).
+		"journals are to be reversed in period %[2]s, %[1]d in all (%[3]s); reverse them with gl.run_due_reversals first", len(due), span.Period, strings.Join(numbers, ", ")).
 		With("period", span.Period).With("due", len(due)).With("journal_numbers", numbers)
 }
 

@@ -76,7 +76,7 @@ func planPostIntercompany(ctx context.Context, in module.Input, s module.State, 
 	here, there := netAmount(p.Lines), netAmount(p.CounterpartyLines)
 	if p.Amount.Sign() <= 0 || !here.Abs().Equal(p.Amount) || !there.Equal(here.Neg()) {
 		return module.Plan{}, fault.New(fault.Invalid, "gl.intercompany.amount_mismatch",
-			"the lines here add up to %s and the counterparty's to %s, debit positive; they must be the amount %s in opposite directions", here, there, p.Amount).
+			"the lines here add up to %s and the counterparty's to %s, debit positive, and the amount is %s; correct them so that it is above 0 and both sides have it in opposite directions", here, there, p.Amount).
 			WithField("/amount").With("amount", p.Amount.String()).With("lines", here.String()).With("counterparty_lines", there.String())
 	}
 	id := in.DocumentID(0)

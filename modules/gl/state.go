@@ -25,6 +25,6 @@ func loadAccount(ctx context.Context, s module.State, code string) (*domain.Acco
 // allow. noun is the first part of the code, what describes the subject.
 func wrongStateFault(noun, what, state string, allowed ...string) error {
 	return fault.New(fault.FailedPrecondition, noun+".wrong_state",
-		"%s is %s; this needs %s", what, state, strings.Join(allowed, " or ")).
+		"%s is %s, and this needs %s; look at its events to see what happened", what, state, strings.Join(allowed, " or ")).
 		With("state", state).With("allowed_states", allowed)
 }

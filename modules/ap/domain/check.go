@@ -133,7 +133,7 @@ func checkSums(k contract.Kind, d *contract.Document) error {
 	sum := Net(d).Add(value(d.TaxAmount))
 	if !sum.Equal(d.TotalAmount) {
 		return mismatch("total_mismatch", "/total_amount",
-			"the lines and the tax do not add up to the total amount", sum, d.TotalAmount)
+			fmt.Sprintf("the lines and the tax add up to %s %s, and the total amount is %s", sum, d.Currency, d.TotalAmount), sum, d.TotalAmount)
 	}
 	if len(d.TaxLines) > 0 {
 		var tax money.Number
@@ -142,14 +142,14 @@ func checkSums(k contract.Kind, d *contract.Document) error {
 		}
 		if !tax.Equal(value(d.TaxAmount)) {
 			return mismatch("tax_mismatch", "/tax_amount",
-				"the tax lines do not add up to the tax amount", tax, value(d.TaxAmount))
+				fmt.Sprintf("the tax lines add up to %s %s, and the tax amount is %s", tax, d.Currency, value(d.TaxAmount)), tax, value(d.TaxAmount))
 		}
 	}
 	if d.PayableAmount != nil {
 		payable := d.TotalAmount.Sub(value(d.PrepaidAmount)).Add(value(d.RoundingAmount))
 		if !payable.Equal(*d.PayableAmount) {
 			return mismatch("payable_mismatch", "/payable_amount",
-				"the payable amount is not the total less what was prepaid plus the rounding", payable, *d.PayableAmount)
+				fmt.Sprintf("the total less what was prepaid plus the rounding is %s %s, and the payable amount is %s", payable, d.Currency, *d.PayableAmount), payable, *d.PayableAmount)
 		}
 	}
 	if Control(d).Sign() < 0 {

@@ -21,7 +21,11 @@ func (d *Document) DuplicateFault(later *contract.Document, h fault.Holder) *fau
 		detail = "this vendor's %s with this number was submitted before and is %s, with other figures; compare the papers and ask the vendor"
 	}
 	agree := d.Data.TotalAmount.Equal(later.TotalAmount) && d.Data.Currency == later.Currency
-	return fault.New(fault.Conflict, d.Kind.Code("duplicate"), detail, d.Kind.Noun(), d.State).
+	state := string(d.State)
+	if d.State == StateSubmitted {
+		state = "not validated yet"
+	}
+	return fault.New(fault.Conflict, d.Kind.Code("duplicate"), detail, d.Kind.Noun(), state).
 		WithHolder(h).With("totals_agree", agree).With("differs", differences).With("holder_state", string(d.State))
 }
 

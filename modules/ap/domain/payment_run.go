@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -94,7 +95,7 @@ func (r *PaymentRun) RequireState(allowed ...string) error {
 		return nil
 	}
 	return fault.New(fault.FailedPrecondition, "ap.payment_run.wrong_state",
-		"the payment run is %s, and this needs %v; look at its events to see what happened", r.State, allowed).
+		"the payment run is %s, and this needs %s; look at its events to see what happened", r.State, strings.Join(allowed, " or ")).
 		With("state", r.State).With("allowed_states", allowed)
 }
 

@@ -181,7 +181,7 @@ same_person(rule, detail, steps) := [{
 
 s1_denials := same_person(
 	"S1",
-	"you submitted this document, so another person has to approve it",
+	"you drafted, submitted or corrected this document, so another person has to approve it",
 	[step | approving; some step in overlapping(object.get(input.facts, "submitters", []))],
 )
 
@@ -193,7 +193,7 @@ s2_denials := same_person(
 
 s6_denials := same_person(
 	"S6",
-	"you submitted this document, so another person has to release the hold",
+	"you drafted, submitted or corrected this document, so another person has to release the hold",
 	[step | releasing; some step in overlapping(object.get(input.facts, "submitters", []))],
 )
 
@@ -253,9 +253,9 @@ limit_denials := [{
 	"kind": "forbidden",
 	"detail": sprintf("the document is over your approval limit; %s", [who_may]),
 	"attributes": {
-		"amount": input.facts.approval.amount,
+		"amount": sprintf("%v", [input.facts.approval.amount]),
 		"currency": input.facts.approval.currency,
-		"limits": {role: limit |
+		"limits": {role: sprintf("%v", [limit]) |
 			some role in input.actor.roles
 			role in approving_roles
 			limit := input.facts.approval.limits[role]

@@ -173,9 +173,9 @@ limit_denials := [{
 	"kind": "forbidden",
 	"detail": sprintf("the payment run is over your approval limit; %s", [who_may]),
 	"attributes": {
-		"amount": input.facts.approval.amount,
+		"amount": sprintf("%v", [input.facts.approval.amount]),
 		"currency": input.facts.approval.currency,
-		"limits": {role: limit |
+		"limits": {role: sprintf("%v", [limit]) |
 			some role in input.actor.roles
 			role in approving_roles
 			limit := input.facts.approval.limits[role]

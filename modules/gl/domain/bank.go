@@ -174,7 +174,7 @@ func (s *BankStatement) checkLine(i int, currency money.Currency) error {
 	at := func(member string) string { return fmt.Sprintf("/lines/%d/%s", i, member) }
 	if l.LineNumber != i+1 {
 		return fault.New(fault.Invalid, "gl.bank_statement.line_number_invalid",
-			"the lines are numbered from 1 in their order; line %d has the number %d", i+1, l.LineNumber).WithField(at("line_number"))
+			"line %d has the number %d; number the lines from 1 in their order", i+1, l.LineNumber).WithField(at("line_number"))
 	}
 	if err := CheckSideAmount(l.Amount, currency); err != nil {
 		return fault.WithField(err, at("amount"))

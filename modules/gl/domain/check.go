@@ -215,7 +215,7 @@ func decodeFault(err error) error {
 		return f
 	}
 	var typeErr *json.UnmarshalTypeError
-	if errors.As(err, &typeErr) {
+	if errors.As(err, &typeErr) && typeErr.Field != "" {
 		return fault.New(fault.Invalid, "gl.journal.data_invalid",
 			"member %s has the wrong type; see the schema of gl.journal.posted", typeErr.Field).WithCause(err)
 	}
