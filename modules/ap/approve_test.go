@@ -308,10 +308,12 @@ func TestApprove_LedgerRefusals(t *testing.T) {
 	b.refuse("gl.ledger.profile_missing", "approver", "ap.approve_invoice", object{"invoice_id": bare})
 
 	// A line that could not be coded stays refused even when its hold is gone.
-	events := b.events(b.execute("ap_clerk", "ap.submit_invoice", documentPayload("V1", "uncoded", "12", line(object{"account": "", "amount": n("12")}))))
-	require.Equal(t, "CODING_MISSING", events[1].data["kind"])
-	b.execute("approver", "ap.release_hold", object{"hold_id": events[1].data["hold_id"], "reason": "default comes"})
-	b.refuse("ap.invoice.coding_missing", "approver", "ap.approve_invoice", object{"invoice_id": events[0].Stream.ID})
+	for _, kind := range []string{"invoice", "credit_memo"} {
+		events := b.events(b.execute("ap_clerk", "ap.submit_"+kind, documentPayload("V1", "uncoded", "12", line(object{"account": "", "amount": n("12")}))))
+		require.Equal(t, "CODING_MISSING", events[1].data["kind"])
+		b.execute("approver", "ap.release_hold", object{"hold_id": events[1].data["hold_id"], "reason": "default comes"})
+		b.refuse("ap."+kind+".coding_missing", "approver", "ap.approve_"+kind, object{kind + "_id": events[0].Stream.ID})
+	}
 }
 
 func TestApprove_LedgerMissing(t *testing.T) {
@@ -405,9 +407,9 @@ func TestConfigure_SecondPerson(t *testing.T) {
 	out, err := b.submit("admin", "ap.configure", object{"second_person": false})
 	require.NoError(t, err)
 	require.Equal(t, intent.PendingApproval, out.Status)
-	_, err = b.pipeline.Approve(t.Context(), caller("admin"), pipeline.Decision{LegalEntity: b.entity, Intent: out.IntentID, PlanHash: "", Comment: ""})
+	_, err = b.decide(caller("admin"), out)
 	require.Equal(t, "sod.same_person", fault.CodeOf(err))
-	done, err := b.pipeline.Approve(t.Context(), caller("admin:eve"), pipeline.Decision{LegalEntity: b.entity, Intent: out.IntentID, PlanHash: "", Comment: ""})
+	done, err := b.decide(caller("admin:eve"), out)
 	require.NoError(t, err)
 	require.Equal(t, intent.Executed, done.Status)
 	b.execute("admin", "ap.configure", object{"default_terms": object{"net_days": 10}})

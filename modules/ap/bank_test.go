@@ -1,10 +1,7 @@
 package ap_test
 
 import (
-	"encoding/csv"
 	"encoding/json"
-	"os"
-	"strings"
 	"sync"
 	"testing"
 
@@ -181,52 +178,6 @@ func TestBankChange_Erasure(t *testing.T) {
 	b.refuse("ap.vendor.bank_missing", "vendor_admin", "ap.approve_bank_change", object{"request_id": "SOLE-2-B1", "verification": "called back"})
 	b.execute("vendor_admin", "ap.reject_bank_change", object{"request_id": "SOLE-2-B1", "reason": "erased"})
 	b.refuse("pii.subject_erased", "ap_clerk", "ap.request_bank_change", bankRequest("SOLE-1", nil))
-}
-
-// TestSegregationOfDuties_BankAccount goes through the rows of rule S5 in testdata.
-func TestSegregationOfDuties_BankAccount(t *testing.T) {
-	t.Parallel()
-	file, err := os.Open("testdata/sod.csv")
-	require.NoError(t, err)
-	defer file.Close()
-	reader := csv.NewReader(file)
-	reader.Comment = '#'
-	rows, err := reader.ReadAll()
-	require.NoError(t, err)
-	tried := 0
-	for _, row := range rows {
-		if row[0] != "S5" {
-			continue
-		}
-		tried++
-		firstActor, second, secondActor, role, outcome := row[2], row[3], row[4], row[5], row[6]
-		t.Run(strings.Join(row[1:6], " "), func(t *testing.T) {
-			t.Parallel()
-			b := newBooks(t)
-			b.vendor("V1", nil)
-			requested, err := b.submitAs(actor(firstActor, "ap_clerk"), "ap.request_bank_change", bankRequest("V1", nil))
-			require.NoError(t, err)
-			before := b.head()
-			_, err = b.submitAs(actor(secondActor, role), "ap."+second+"_bank_change", object{
-				"request_id": "V1-B1", map[string]string{"approve": "verification", "reject": "reason"}[second]: "called back",
-			})
-			if outcome == "ok" {
-				require.NoError(t, err)
-				return
-			}
-			code, rule := outcome, ""
-			if outcome == "S5" {
-				code, rule = "sod.same_person", "S5"
-			}
-			f := b.requireRefusal(code, before, err)
-			require.Equal(t, fault.Forbidden, f.Kind)
-			if rule != "" {
-				require.Equal(t, requested.Events[0].ID.String(), f.Attributes["earlier_event"])
-			}
-			b.requireStoredRule(rule, code, f.IntentID, actor(secondActor, role))
-		})
-	}
-	require.GreaterOrEqual(t, tried, 12)
 }
 
 func encode(t *testing.T, v any) []byte {

@@ -169,9 +169,17 @@ func (b *books) submitAs(c pipeline.Caller, intentType string, payload object) (
 	b.tb.Helper()
 	raw, err := json.Marshal(payload)
 	require.NoError(b.tb, err)
-	return b.pipeline.Submit(b.tb.Context(), c, pipeline.Request{
+	out, err := b.pipeline.Submit(b.tb.Context(), c, pipeline.Request{
 		Type: intentType, LegalEntity: b.entity, Payload: raw, Source: event.Source{System: "test", Channel: "api"},
 	})
+	return out, err
+}
+
+// decide lets a waiting intent through.
+func (b *books) decide(c pipeline.Caller, waiting pipeline.Outcome) (pipeline.Outcome, error) {
+	b.tb.Helper()
+	out, err := b.pipeline.Approve(b.tb.Context(), c, pipeline.Decision{LegalEntity: b.entity, Intent: waiting.IntentID})
+	return out, err
 }
 
 func (b *books) submit(who, intentType string, payload object) (pipeline.Outcome, error) {
@@ -215,18 +223,18 @@ func (b *books) requireRefusal(code string, before event.Sequence, err error) *r
 	b.tb.Helper()
 	require.Error(b.tb, err)
 	require.Equal(b.tb, code, fault.CodeOf(err), "%v", err)
-	b.requireOnlyRefusals(before)
+	b.requireOnly(before, intent.Refused)
 	f, _ := fault.As(err)
 	return (*refusal)(f)
 }
 
-// requireOnlyRefusals checks that all events after a sequence are those of refusals.
-func (b *books) requireOnlyRefusals(after event.Sequence) {
+// requireOnly checks that all events after a sequence are of a type about refused intents.
+func (b *books) requireOnly(after event.Sequence, eventType string) {
 	b.tb.Helper()
 	since, err := b.store.Events.Events(b.tb.Context(), ports.EventQuery{Partition: b.entity.Partition, After: after})
 	require.NoError(b.tb, err)
 	for _, e := range since {
-		require.Equal(b.tb, intent.Refused, e.Type, "a refused intent makes no event")
+		require.Equal(b.tb, eventType, e.Type, "a refused intent makes no event")
 	}
 }
 

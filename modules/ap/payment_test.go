@@ -13,7 +13,6 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/money"
@@ -765,73 +764,6 @@ func TestExportRun_Erasure(t *testing.T) {
 	b.execute("controller:carla", "ap.approve_payment_run", object{"run_id": run})
 	b.keys.erase("vendor:V1")
 	b.refuse("ap.vendor.bank_missing", "treasurer", "ap.export_payment_run", object{"run_id": run})
-}
-
-// TestSegregationOfDuties_Payments goes through S3, S4 and S5 of payment runs.
-func TestSegregationOfDuties_Payments(t *testing.T) {
-	t.Parallel()
-	for _, c := range []struct {
-		name                                                               string
-		clerk, approver, requester, bankApprover, proposer, decider, payer string // persons
-		step, outcome                                                      string
-	}{
-		{"all differ", "human:a", "human:b", "human:c", "human:d", "human:e", "human:f", "human:g", "", ""},
-		{"S3 proposer approves", "human:a", "human:b", "human:c", "human:d", "human:e", "human:e", "human:g", "approve", "S3"},
-		{"S3 agent proposes", "human:a", "human:b", "human:c", "human:d", "agent:bot>e", "human:e", "human:g", "approve", "S3"},
-		{"S3 agent approves", "human:a", "human:b", "human:c", "human:d", "human:e", "agent:bot>e", "human:g", "approve", "S3"},
-		{"service approves", "human:a", "human:b", "human:c", "human:d", "human:e", "system:robot>f", "human:g", "approve", "intent.forbidden"},
-		{"S5 requester approves", "human:a", "human:b", "human:c", "human:d", "human:e", "human:c", "human:g", "approve", "S5"},
-		{"S5 bank approver approves", "human:a", "human:b", "human:c", "human:d", "human:e", "human:d", "human:g", "approve", "S5"},
-		{"S5 agent approves", "human:a", "human:b", "human:c", "human:d", "human:e", "agent:bot>d", "human:g", "approve", "S5"},
-		{"S4 clerk pays", "human:a", "human:b", "human:c", "human:d", "human:e", "human:f", "human:a", "pay", "S4"},
-		{"S4 document approver pays", "human:a", "human:b", "human:c", "human:d", "human:e", "human:f", "human:b", "pay", "S4"},
-		{"S4 agent pays", "human:a", "human:b", "human:c", "human:d", "human:e", "human:f", "agent:bot>b", "pay", "S4"},
-		{"S4 agent submitted", "agent:bot>a", "human:b", "human:c", "human:d", "human:e", "human:f", "human:a", "pay", "S4"},
-		{"S4 service for the clerk pays", "human:a", "human:b", "human:c", "human:d", "human:e", "human:f", "system:robot>a", "pay", "S4"},
-		{"service pays", "human:a", "human:b", "human:c", "human:d", "human:e", "human:f", "system:robot", "", ""},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			t.Parallel()
-			b := newPayingBooks(t)
-			b.vendor("V2", nil)
-			as := func(who, role, intentType string, payload object) (pipeline.Outcome, error) {
-				return b.submitAs(actor(who, role), intentType, payload)
-			}
-			must := func(out pipeline.Outcome, err error) pipeline.Outcome { require.NoError(t, err); return out }
-			must(as(c.requester, "vendor_admin", "ap.request_bank_change", bankRequest("V2", nil)))
-			must(as(c.bankApprover, "vendor_admin", "ap.approve_bank_change", object{"request_id": "V2-B1", "verification": "called back"}))
-			id := must(as(c.clerk, "ap_clerk", "ap.submit_invoice", documentPayload("V2", "1", "100", nil))).Events[0].Stream.ID
-			must(as(c.approver, "approver", "ap.approve_invoice", object{"invoice_id": id}))
-			run := must(as(c.proposer, "treasurer", "ap.propose_payment_run", object{"bank_account": "MAIN", "pay_date": "2025-03-20", "documents": []object{{"invoice_id": id}}})).Events[0].Stream.ID
-			requireOutcome := func(before event.Sequence, err error, step string, who, role string) bool {
-				if c.step != step {
-					require.NoError(t, err)
-					return false
-				}
-				code, rule := "sod.same_person", c.outcome
-				if c.outcome == "intent.forbidden" {
-					code, rule = c.outcome, ""
-				}
-				f := b.requireRefusal(code, before, err)
-				require.Equal(t, fault.Forbidden, f.Kind)
-				if rule != "" {
-					require.Equal(t, rule, f.Attributes["rule"])
-				}
-				return true
-			}
-			before := b.head()
-			_, err := as(c.decider, "cfo", "ap.approve_payment_run", object{"run_id": run})
-			if requireOutcome(before, err, "approve", c.decider, "cfo") {
-				return
-			}
-			before = b.head()
-			_, err = as(c.payer, "treasurer", "ap.export_payment_run", object{"run_id": run})
-			requireOutcome(before, err, "pay", c.payer, "treasurer")
-			before = b.head()
-			_, err = as(c.payer, "treasurer", "ap.execute_payment", execution(run+"-P1", nil))
-			requireOutcome(before, err, "pay", c.payer, "treasurer")
-		})
-	}
 }
 
 // TestPayments_Roles checks that every intent refuses all roles except those that it is for, and

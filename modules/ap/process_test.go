@@ -263,7 +263,7 @@ func TestEveryIntent_AnswersItsProcess(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, intent.PendingApproval, waiting.Status, c.intentType)
 		b.requireTrace(waiting)
-		done, err := b.pipeline.Approve(t.Context(), caller("controller:carl"), pipeline.Decision{LegalEntity: b.entity, Intent: waiting.IntentID})
+		done, err := b.decide(caller("controller:carl"), waiting)
 		require.NoError(t, err)
 		require.Equal(t, intent.Executed, done.Status)
 		require.Equal(t, waiting.CorrelationID, done.CorrelationID, "of the answer to the approval")

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"testing"
@@ -45,6 +46,7 @@ func (ids) NewSalt() (s event.Salt) {
 
 // ledgerFixture is a legal entity with its ledger behind the real pipeline, in memory.
 type ledgerFixture struct {
+	tb      testing.TB
 	store   *memory.Database
 	intake  *pipeline.Service
 	append  *appendpkg.Service
@@ -81,11 +83,11 @@ func newUnconfiguredLedger(t testing.TB) *ledgerFixture {
 		BatchEvents: limits.BatchEvents, EventBytes: limits.EventBytes, EntityRefs: limits.EntityRefs, Tags: limits.Tags,
 	}})
 	b := &ledgerFixture{
-		store: store, entity: entity, persons: map[string]pipeline.Caller{},
+		tb: t, store: store, entity: entity, persons: map[string]pipeline.Caller{},
 		intake: testkit.Must(pipeline.New(pipeline.Config{
 			Catalog: catalog, Schemas: schemas, Policies: policies, Preparer: preparer, Appender: store.Appender,
 			Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock, IDs: ids{}, LegalEntities: store.Directory,
-			Limits: pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},
+			Limits: pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100}, Retries: slices.Repeat([]time.Duration{time.Millisecond}, 50),
 		})),
 		append: appendpkg.NewService(appendpkg.Config{Preparer: preparer, Appender: store.Appender, Events: store.Events, Idempotency: store.Intents, Clock: clock, IDs: ids{}, KeyTTL: time.Hour}),
 	}
@@ -144,9 +146,7 @@ func (b *ledgerFixture) caller(role string) pipeline.Caller {
 }
 
 func (b *ledgerFixture) submit(role, intentType, payload string) (pipeline.Outcome, error) {
-	return b.intake.Submit(context.Background(), b.caller(role), pipeline.Request{
-		Type: intentType, LegalEntity: b.entity, Payload: json.RawMessage(payload), Source: event.Source{System: "test", Channel: "api"},
-	})
+	return b.submitOn(role, intentType, payload, nil)
 }
 
 // execute submits an intent that takes effect at once.
@@ -215,7 +215,8 @@ func (b *ledgerFixture) pend(t testing.TB, role, intentType, payload string) pip
 
 func (b *ledgerFixture) approve(t testing.TB, role string, waiting pipeline.Outcome) (pipeline.Outcome, error) {
 	t.Helper()
-	return b.intake.Approve(t.Context(), b.caller(role), pipeline.Decision{LegalEntity: b.entity, Intent: waiting.IntentID})
+	out, err := b.intake.Approve(t.Context(), b.caller(role), pipeline.Decision{LegalEntity: b.entity, Intent: waiting.IntentID})
+	return out, err
 }
 
 // period opens, closes ("soft", "hard") or reopens a period.
@@ -271,10 +272,11 @@ func twoLines(debit, credit, currency, date string) string {
 
 // submitOn submits with an effective date.
 func (b *ledgerFixture) submitOn(role, intentType, payload string, date *event.Date) (pipeline.Outcome, error) {
-	return b.intake.Submit(context.Background(), b.caller(role), pipeline.Request{
+	out, err := b.intake.Submit(context.Background(), b.caller(role), pipeline.Request{
 		Type: intentType, LegalEntity: b.entity, Payload: json.RawMessage(payload), EffectiveDate: date,
 		Source: event.Source{System: "test", Channel: "api"},
 	})
+	return out, err
 }
 
 func (b *ledgerFixture) mustApprove(t testing.TB, role string, waiting pipeline.Outcome) pipeline.Outcome {
