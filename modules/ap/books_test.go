@@ -172,6 +172,7 @@ func (b *books) submitAs(c pipeline.Caller, intentType string, payload object) (
 	out, err := b.pipeline.Submit(b.tb.Context(), c, pipeline.Request{
 		Type: intentType, LegalEntity: b.entity, Payload: raw, Source: event.Source{System: "test", Channel: "api"},
 	})
+	problems.Check(b.tb, err)
 	return out, err
 }
 
@@ -179,6 +180,7 @@ func (b *books) submitAs(c pipeline.Caller, intentType string, payload object) (
 func (b *books) decide(c pipeline.Caller, waiting pipeline.Outcome) (pipeline.Outcome, error) {
 	b.tb.Helper()
 	out, err := b.pipeline.Approve(b.tb.Context(), c, pipeline.Decision{LegalEntity: b.entity, Intent: waiting.IntentID})
+	problems.Check(b.tb, err)
 	return out, err
 }
 

@@ -49,6 +49,7 @@ decision := {"outcome": "allow", "denials": [], "needs": [], "rules": []}`})
 func newControlFixture(t *testing.T) *moduletest.Books {
 	t.Helper()
 	f := moduletest.NewOnPostgres(t, glplugin.New(), applugin.New(), plugin.Module{Module: pastModule{}})
+	f.Problems = problems
 	execute := func(who, intentType string, payload object) (id string) {
 		t.Helper()
 		encoded, err := json.Marshal(payload)

@@ -133,23 +133,25 @@ func TestCorrect_PossibleDuplicates(t *testing.T) {
 
 func TestValidate(t *testing.T) {
 	t.Parallel()
-	b := newBooks(t)
-	b.vendor("V1", nil)
-	events := b.events(b.execute("ap_clerk", "ap.submit_invoice", documentPayload("V1", "A", "119", object{
-		"tax_amount": n("19"), "lines": []object{{"line_number": 1, "amount": n("100"), "account": "6200", "tax_group": "S/77"}},
-	})))
-	id := events[0].Stream.ID
-	require.Equal(t, []string{"ap.invoice.submitted", "ap.invoice.held", "ap.invoice.held"}, types(events))
-	require.Equal(t, []any{"CODING_INVALID", "TAX_GROUP_UNKNOWN"}, []any{events[1].data["kind"], events[2].data["kind"]})
-	f := b.refuse("ap.invoice.on_hold", "ap_clerk", "ap.validate_invoice", object{"invoice_id": id})
-	require.Len(t, f.Attributes["holds"], 2)
+	for _, kind := range []string{"invoice", "credit_memo"} {
+		b, document, validate := newBooks(t), "ap."+kind, "ap.validate_"+kind
+		b.vendor("V1", nil)
+		events := b.events(b.execute("ap_clerk", "ap.submit_"+kind, documentPayload("V1", "A", "119", object{
+			"tax_amount": n("19"), "lines": []object{{"line_number": 1, "amount": n("100"), "account": "6200", "tax_group": "S/77"}},
+		})))
+		id := object{kind + "_id": events[0].Stream.ID}
+		require.Equal(t, []string{document + ".submitted", document + ".held", document + ".held"}, types(events))
+		require.Equal(t, []any{"CODING_INVALID", "TAX_GROUP_UNKNOWN"}, []any{events[1].data["kind"], events[2].data["kind"]})
+		f := b.refuse(document+".on_hold", "ap_clerk", validate, id)
+		require.Len(t, f.Attributes["holds"], 2)
 
-	b.execute("gl_accountant", "gl.define_account", object{"code": "6200", "name": "Rent", "type": "expense"})
-	require.Equal(t, []string{"ap.invoice.hold_released"}, types(b.events(b.execute("ap_clerk", "ap.validate_invoice", object{"invoice_id": id}))))
-	// Releasing the hold does not make the tax recoverable.
-	b.execute("approver", "ap.release_hold", object{"hold_id": events[2].data["hold_id"], "reason": "looks right"})
-	b.refuse("ap.invoice.tax_group_unknown", "approver", "ap.approve_invoice", object{"invoice_id": id})
-	require.Equal(t, []string{"ap.invoice.validated"}, types(b.events(b.execute("ap_clerk", "ap.validate_invoice", object{"invoice_id": id}))), "a released finding is not held again")
+		b.execute("gl_accountant", "gl.define_account", object{"code": "6200", "name": "Rent", "type": "expense"})
+		require.Equal(t, []string{document + ".hold_released"}, types(b.events(b.execute("ap_clerk", validate, id))))
+		// Releasing the hold does not make the tax recoverable.
+		b.execute("approver", "ap.release_hold", object{"hold_id": events[2].data["hold_id"], "reason": "looks right"})
+		b.refuse("ap."+kind+".tax_group_unknown", "approver", "ap.approve_"+kind, id)
+		require.Equal(t, []string{document + ".validated"}, types(b.events(b.execute("ap_clerk", validate, id))), "a released finding is not held again")
+	}
 }
 
 func TestTaxGroups_UnknownAreHeld(t *testing.T) {

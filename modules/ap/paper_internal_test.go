@@ -15,6 +15,9 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
+// CheckProblem compares the problem documents of refusals, see TestMain.
+var CheckProblem func(testing.TB, error)
+
 // keptPapers is a state that has papers only, each with its subject.
 type keptPapers struct {
 	module.State
@@ -40,6 +43,7 @@ func TestCheckPapers(t *testing.T) {
 			} {
 				err := checkPapers(t.Context(), state, contract.Kind(kind), d)
 				require.Equal(t, code, fault.CodeOf(err), name)
+				CheckProblem(t, err)
 				if f, refused := fault.As(err); refused {
 					require.Equal(t, field, f.Field)
 				}

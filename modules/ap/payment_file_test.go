@@ -37,9 +37,11 @@ func (r *recordingReader) Disclose(_ context.Context, opened []module.Opened) er
 // paymentFile downloads the bank file of a run.
 func (b *books) paymentFile(c pipeline.Caller, run string, reader *recordingReader) (module.BuiltFile, error) {
 	b.tb.Helper()
-	return b.pipeline.BuildFile(b.tb.Context(), c, pipeline.FileRequest{
+	file, err := b.pipeline.BuildFile(b.tb.Context(), c, pipeline.FileRequest{
 		Path: "ap/payment-runs/{run_id}/file", LegalEntity: b.entity, Params: map[string]string{"run_id": run}, Reader: reader,
 	})
+	problems.Check(b.tb, err)
+	return file, err
 }
 
 func bankReader() *recordingReader { return &recordingReader{reads: []shredding.Class{shredding.Bank}} }

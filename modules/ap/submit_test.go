@@ -123,10 +123,13 @@ func TestSubmit_Refusals(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b.tb = t
-			f := b.refuse(c.code, "ap_clerk", "ap.submit_invoice", documentPayload("V1", "R-"+c.name, "100", c.more))
-			require.Equal(t, c.kind, f.Kind)
-			if c.field != "" {
-				require.Equal(t, inPayload(c.field), f.Field)
+			for _, kind := range []string{"invoice", "credit_memo"} {
+				code := strings.Replace(c.code, "ap.invoice.", "ap."+kind+".", 1)
+				f := b.refuse(code, "ap_clerk", "ap.submit_"+kind, documentPayload("V1", "R-"+c.name, "100", c.more))
+				require.Equal(t, c.kind, f.Kind)
+				if c.field != "" {
+					require.Equal(t, inPayload(c.field), f.Field)
+				}
 			}
 		})
 	}
@@ -136,7 +139,6 @@ func TestSubmit_Refusals(t *testing.T) {
 	require.Equal(t, "100.01", f.Actual)
 	require.Equal(t, "0.01", f.Attributes["difference"])
 	b.refuse("intent.forbidden", "approver", "ap.submit_invoice", documentPayload("V1", "R", "100", nil))
-	b.refuse("ap.credit_memo.total_mismatch", "ap_clerk", "ap.submit_credit_memo", documentPayload("V1", "R", "100", object{"total_amount": n("99")}))
 }
 
 func TestEffectiveDateMismatch(t *testing.T) {
@@ -336,8 +338,10 @@ func TestDepartmentMissing(t *testing.T) {
 	b := newBooks(t)
 	b.vendor("V1", nil)
 	b.execute("admin", "gl.configure_ledger", object{"functional_currency": "EUR", "second_person": false})
-	b.refuse("ap.invoice.dimension_missing", "ap_clerk", "ap.submit_invoice",
-		documentPayload("V1", "A", "10", object{"lines": []object{{"line_number": 1, "amount": n("10"), "account": "5100"}}}))
+	for _, kind := range []string{"invoice", "credit_memo"} {
+		b.refuse("ap."+kind+".dimension_missing", "ap_clerk", "ap.submit_"+kind,
+			documentPayload("V1", "A", "10", object{"lines": []object{{"line_number": 1, "amount": n("10"), "account": "5100"}}}))
+	}
 }
 
 func TestDueDate(t *testing.T) {

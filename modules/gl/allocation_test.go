@@ -17,6 +17,8 @@ func TestAllocation(t *testing.T) {
 	f.Refuse("gl.allocation.not_found", "gl_accountant", "gl.run_allocation", run("2025-03"))
 	f.Refuse("gl.allocation.percent_mismatch", "gl_accountant", "gl.define_allocation",
 		`{"allocation_id": "x", "description": "x", "source": {"account": "6000"}, "targets": [{"percent": 33.33}, {"percent": 66.66}]}`)
+	f.Refuse("gl.allocation.validity_invalid", "gl_accountant", "gl.define_allocation",
+		`{"allocation_id": "x", "description": "x", "source": {"account": "6000"}, "targets": [{"percent": 100}], "valid_from": "2025-03-01", "valid_to": "2025-02-28"}`)
 	f.Refuse("gl.account.not_found", "gl_accountant", "gl.define_allocation",
 		`{"allocation_id": "x", "description": "x", "source": {"account": "6000"}, "targets": [{"account": "6001", "percent": 100}]}`)
 	f.Refuse("intent.forbidden", "controller", "gl.define_allocation", rentAllocation)

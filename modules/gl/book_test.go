@@ -216,6 +216,7 @@ func (b *ledgerFixture) pend(t testing.TB, role, intentType, payload string) pip
 func (b *ledgerFixture) approve(t testing.TB, role string, waiting pipeline.Outcome) (pipeline.Outcome, error) {
 	t.Helper()
 	out, err := b.intake.Approve(t.Context(), b.caller(role), pipeline.Decision{LegalEntity: b.entity, Intent: waiting.IntentID})
+	problems.Check(t, err)
 	return out, err
 }
 
@@ -260,6 +261,7 @@ func (b *ledgerFixture) rawOn(eventType, streamType, streamID, data string, dime
 			Data: json.RawMessage(data), Dimensions: dimensions,
 		}},
 	})
+	problems.Check(b.tb, err)
 	return err
 }
 
@@ -276,6 +278,7 @@ func (b *ledgerFixture) submitOn(role, intentType, payload string, date *event.D
 		Type: intentType, LegalEntity: b.entity, Payload: json.RawMessage(payload), EffectiveDate: date,
 		Source: event.Source{System: "test", Channel: "api"},
 	})
+	problems.Check(b.tb, err)
 	return out, err
 }
 

@@ -13,6 +13,9 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl/domain"
 )
 
+// CheckProblem compares the problem documents of refusals, see TestMain.
+var CheckProblem func(testing.TB, error)
+
 // checklistState is a state that has the close checklist only.
 type checklistState struct {
 	module.State
@@ -33,7 +36,9 @@ func TestCheckChecklist(t *testing.T) {
 	done := contract.NewChecklistRow("stock", "transfers", contract.BlocksHardClose, "receive", nil)
 	open := contract.NewChecklistRow("stock", "transfers", contract.BlocksHardClose, "receive", []string{"T-1", "T-2"})
 	require.NoError(t, p.checkChecklist(t.Context(), checklistState{rows: []any{informs, done}}))
-	f, _ := fault.As(p.checkChecklist(t.Context(), checklistState{rows: []any{informs, done, open}}))
+	err := p.checkChecklist(t.Context(), checklistState{rows: []any{informs, done, open}})
+	CheckProblem(t, err)
+	f, _ := fault.As(err)
 	require.Equal(t, "gl.period.checklist_open", f.Code)
 	require.Equal(t, []string{"stock/transfers"}, f.Attributes["items"])
 	require.Contains(t, f.Detail, "stock/transfers (2): receive")

@@ -3,6 +3,7 @@ package gl_test
 import (
 	"encoding/json"
 	"fmt"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -211,6 +212,11 @@ func TestRawJournals(t *testing.T) {
 		})
 	}
 	require.Equal(t, "append.dimension_missing", fault.CodeOf(b.raw("gl.journal.posted", "gl.journal", journal("", usd("5"), usd("5")), nil)))
+
+	// A number that a migration took from the ledger's series stops it.
+	next := regexp.MustCompile(`"M-[^"]*"`).ReplaceAllString(journal("", usd("5"), usd("5")), `"GJ-2026-000001"`)
+	require.NoError(t, b.raw("gl.journal.posted", "gl.journal", next, department))
+	b.refuse(t, "gl.journal.duplicate", "gl_accountant", "gl.post_journal", twoLines("5", "5", "USD", "2026-03-15"))
 }
 
 func TestJournalNumber_Duplicate(t *testing.T) {

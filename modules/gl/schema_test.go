@@ -86,7 +86,9 @@ func TestChecks_OtherData(t *testing.T) {
 	} {
 		var codes []string
 		for _, check := range catalog.Checks(c.eventType, 1) {
-			codes = append(codes, fault.CodeOf(check(json.RawMessage(c.data), map[string]string{"department": "ENG"})))
+			err := check(json.RawMessage(c.data), map[string]string{"department": "ENG"})
+			problems.Check(t, err)
+			codes = append(codes, fault.CodeOf(err))
 		}
 		require.Contains(t, codes, c.code, "%s %s", c.eventType, c.data)
 	}

@@ -30,6 +30,7 @@ const yearConfiguration = `{"functional_currency": "USD", "default_dimensions": 
 func newYearFixture(t *testing.T) *yearFixture {
 	t.Helper()
 	f := &yearFixture{moduletest.NewOnPostgres(t, plugin.New(), adapterplugin.Module{Module: causingModule{}})}
+	f.Problems = problems
 	f.Execute("admin", "gl.configure_ledger", fmt.Sprintf(yearConfiguration, false))
 	for _, a := range append([]string{
 		`{"code": "1100", "name": "Bank in euros", "type": "asset", "revalue": true}`,

@@ -1,6 +1,8 @@
 package architecture
 
 import (
+	"encoding/json"
+	"fmt"
 	"go/ast"
 	"go/token"
 	"maps"
@@ -165,6 +167,50 @@ func TestAccountingCodesAreTested(t *testing.T) {
 		}
 	}
 	report(t, findings, "codes without a test")
+}
+
+// TestAccountingProblems requires a problem document in the modules' testdata for every code that the pages of
+// the accounting modules describe with a status, with that status. See moduletest.Problems.
+func TestAccountingProblems(t *testing.T) {
+	t.Parallel()
+	problems := map[string]int{} // the status by code
+	files, err := filepath.Glob(filepath.Join(testkit.RepoRoot(t), "modules", "*", "testdata", "problems.json"))
+	require.NoError(t, err)
+	require.NotEmpty(t, files)
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		require.NoError(t, err)
+		var documents map[string]struct {
+			Code   string
+			Status int
+		}
+		require.NoError(t, json.Unmarshal(text, &documents))
+		for _, d := range documents {
+			problems[d.Code] = d.Status
+		}
+	}
+	described := map[string]bool{}
+	pages, row := readErrorPages(t), regexp.MustCompile("(?m)^\\| (`[^|]*)\\| ([0-9]{3})[^|]*\\|")
+	code := regexp.MustCompile("`((?:ap|gl|payment|sod)\\.[a-z][a-z0-9_.]*)`")
+	var findings []string
+	for _, page := range []string{"ledger.md", "payables.md"} {
+		for _, cells := range row.FindAllStringSubmatch(pages[page], -1) {
+			for _, m := range code.FindAllStringSubmatch(cells[1], -1) {
+				described[m[1]] = true
+				if status, ok := problems[m[1]]; !ok && !untestedCodes[m[1]] {
+					findings = append(findings, page+": no problems.json has a document of "+m[1])
+				} else if ok && strconv.Itoa(status) != cells[2] {
+					findings = append(findings, fmt.Sprintf("%s: %s has status %s, and %d in its problem document", page, m[1], cells[2], status))
+				}
+			}
+		}
+	}
+	for code := range problems {
+		if !described[code] {
+			findings = append(findings, "problems.json: no page describes "+code)
+		}
+	}
+	report(t, findings, "problem documents that differ from the pages of docs/errors")
 }
 
 // testedByKind finds codes that tests of both kinds of documents put together: "ap." + kind + ".on_hold".

@@ -42,6 +42,7 @@ type Books struct {
 	Catalog  *module.Catalog
 	Pipeline *pipeline.Service
 	Entity   ports.LegalEntity
+	Problems *Problems // of the module that is tested; nil: problem documents are not compared
 
 	t       testing.TB
 	head    func(context.Context, event.PartitionID) (ports.Head, error)
@@ -217,9 +218,11 @@ func (b *Books) SubmitOn(who, intentType, payload string, effective event.Date) 
 
 func (b *Books) submit(who, intentType, payload string, effective *event.Date) (pipeline.Outcome, error) {
 	b.t.Helper()
-	return b.Pipeline.Submit(b.t.Context(), b.Caller(who), pipeline.Request{
+	out, err := b.Pipeline.Submit(b.t.Context(), b.Caller(who), pipeline.Request{
 		Type: intentType, LegalEntity: b.Entity, Payload: json.RawMessage(payload), EffectiveDate: effective, Source: event.Source{System: "test", Channel: "api"},
 	})
+	b.Problems.Check(b.t, err)
+	return out, err
 }
 
 // Execute submits an intent that takes effect at once.
@@ -243,7 +246,9 @@ func (b *Books) Pend(who, intentType, payload string) pipeline.Outcome {
 // Approve lets a waiting intent through.
 func (b *Books) Approve(who string, waiting pipeline.Outcome) (pipeline.Outcome, error) {
 	b.t.Helper()
-	return b.Pipeline.Approve(b.t.Context(), b.Caller(who), pipeline.Decision{LegalEntity: b.Entity, Intent: waiting.IntentID, PlanHash: waiting.PlanHash})
+	out, err := b.Pipeline.Approve(b.t.Context(), b.Caller(who), pipeline.Decision{LegalEntity: b.Entity, Intent: waiting.IntentID, PlanHash: waiting.PlanHash})
+	b.Problems.Check(b.t, err)
+	return out, err
 }
 
 // Refuse submits an intent that is refused with a code, and makes no event.
