@@ -149,6 +149,13 @@ const (
 	ApDraftCreditMemoPayloadPayeeBankNone     ApDraftCreditMemoPayloadPayeeBank = "none"
 )
 
+// Defines values for ApDraftCreditMemoPayloadSellerMatch.
+const (
+	ApDraftCreditMemoPayloadSellerMatchDiffers    ApDraftCreditMemoPayloadSellerMatch = "differs"
+	ApDraftCreditMemoPayloadSellerMatchName       ApDraftCreditMemoPayloadSellerMatch = "name"
+	ApDraftCreditMemoPayloadSellerMatchNotChecked ApDraftCreditMemoPayloadSellerMatch = "not_checked"
+)
+
 // Defines values for ApDraftInvoicePayloadBuyerMatch.
 const (
 	ApDraftInvoicePayloadBuyerMatchDiffers        ApDraftInvoicePayloadBuyerMatch = "differs"
@@ -185,6 +192,13 @@ const (
 	ApDraftInvoicePayloadPayeeBankMatch    ApDraftInvoicePayloadPayeeBank = "match"
 	ApDraftInvoicePayloadPayeeBankMismatch ApDraftInvoicePayloadPayeeBank = "mismatch"
 	ApDraftInvoicePayloadPayeeBankNone     ApDraftInvoicePayloadPayeeBank = "none"
+)
+
+// Defines values for ApDraftInvoicePayloadSellerMatch.
+const (
+	ApDraftInvoicePayloadSellerMatchDiffers    ApDraftInvoicePayloadSellerMatch = "differs"
+	ApDraftInvoicePayloadSellerMatchName       ApDraftInvoicePayloadSellerMatch = "name"
+	ApDraftInvoicePayloadSellerMatchNotChecked ApDraftInvoicePayloadSellerMatch = "not_checked"
 )
 
 // Defines values for ApHoldCreditMemoPayloadKind.
@@ -319,6 +333,13 @@ const (
 	ApSubmitCreditMemoPayloadPayeeBankNone     ApSubmitCreditMemoPayloadPayeeBank = "none"
 )
 
+// Defines values for ApSubmitCreditMemoPayloadSellerMatch.
+const (
+	ApSubmitCreditMemoPayloadSellerMatchDiffers    ApSubmitCreditMemoPayloadSellerMatch = "differs"
+	ApSubmitCreditMemoPayloadSellerMatchName       ApSubmitCreditMemoPayloadSellerMatch = "name"
+	ApSubmitCreditMemoPayloadSellerMatchNotChecked ApSubmitCreditMemoPayloadSellerMatch = "not_checked"
+)
+
 // Defines values for ApSubmitInvoicePayloadBuyerMatch.
 const (
 	ApSubmitInvoicePayloadBuyerMatchDiffers        ApSubmitInvoicePayloadBuyerMatch = "differs"
@@ -355,6 +376,13 @@ const (
 	ApSubmitInvoicePayloadPayeeBankMatch    ApSubmitInvoicePayloadPayeeBank = "match"
 	ApSubmitInvoicePayloadPayeeBankMismatch ApSubmitInvoicePayloadPayeeBank = "mismatch"
 	ApSubmitInvoicePayloadPayeeBankNone     ApSubmitInvoicePayloadPayeeBank = "none"
+)
+
+// Defines values for ApSubmitInvoicePayloadSellerMatch.
+const (
+	ApSubmitInvoicePayloadSellerMatchDiffers    ApSubmitInvoicePayloadSellerMatch = "differs"
+	ApSubmitInvoicePayloadSellerMatchName       ApSubmitInvoicePayloadSellerMatch = "name"
+	ApSubmitInvoicePayloadSellerMatchNotChecked ApSubmitInvoicePayloadSellerMatch = "not_checked"
 )
 
 // Defines values for ApUnblockVendorPayloadScope.
@@ -1107,15 +1135,16 @@ type ApDraftCreditMemoPayload struct {
 		Unit              string                            `json:"unit,omitempty,omitzero"`
 		UnitPrice         json.Number                       `json:"unit_price,omitempty,omitzero"`
 	} `json:"lines,omitempty,omitzero"`
-	PayableAmount    json.Number                       `json:"payable_amount,omitempty,omitzero"`
-	PayeeBank        ApDraftCreditMemoPayloadPayeeBank `json:"payee_bank,omitempty,omitzero"`
-	PayeeDiffers     bool                              `json:"payee_differs,omitempty,omitzero"`
-	PaymentReference string                            `json:"payment_reference,omitempty,omitzero"`
-	PoReference      string                            `json:"po_reference,omitempty,omitzero"`
-	PostingDate      string                            `json:"posting_date,omitempty,omitzero"`
-	PrecedingInvoice string                            `json:"preceding_invoice,omitempty,omitzero"`
-	PrepaidAmount    json.Number                       `json:"prepaid_amount,omitempty,omitzero"`
-	RoundingAmount   json.Number                       `json:"rounding_amount,omitempty,omitzero"`
+	PayableAmount    json.Number                         `json:"payable_amount,omitempty,omitzero"`
+	PayeeBank        ApDraftCreditMemoPayloadPayeeBank   `json:"payee_bank,omitempty,omitzero"`
+	PayeeDiffers     bool                                `json:"payee_differs,omitempty,omitzero"`
+	PaymentReference string                              `json:"payment_reference,omitempty,omitzero"`
+	PoReference      string                              `json:"po_reference,omitempty,omitzero"`
+	PostingDate      string                              `json:"posting_date,omitempty,omitzero"`
+	PrecedingInvoice string                              `json:"preceding_invoice,omitempty,omitzero"`
+	PrepaidAmount    json.Number                         `json:"prepaid_amount,omitempty,omitzero"`
+	RoundingAmount   json.Number                         `json:"rounding_amount,omitempty,omitzero"`
+	SellerMatch      ApDraftCreditMemoPayloadSellerMatch `json:"seller_match,omitempty,omitzero"`
 	SourceDocument   struct {
 		Paper    string   `json:"paper,omitempty,omitzero"`
 		Sha256   string   `json:"sha256"`
@@ -1156,6 +1185,9 @@ type ApDraftCreditMemoPayloadLinesKind string
 // ApDraftCreditMemoPayloadPayeeBank defines model for ApDraftCreditMemoPayload.PayeeBank.
 type ApDraftCreditMemoPayloadPayeeBank string
 
+// ApDraftCreditMemoPayloadSellerMatch defines model for ApDraftCreditMemoPayload.SellerMatch.
+type ApDraftCreditMemoPayloadSellerMatch string
+
 // ApDraftInvoicePayload defines model for ApDraftInvoicePayload.
 type ApDraftInvoicePayload struct {
 	Attachments []struct {
@@ -1195,14 +1227,15 @@ type ApDraftInvoicePayload struct {
 		Unit              string                         `json:"unit,omitempty,omitzero"`
 		UnitPrice         json.Number                    `json:"unit_price,omitempty,omitzero"`
 	} `json:"lines,omitempty,omitzero"`
-	PayableAmount    json.Number                    `json:"payable_amount,omitempty,omitzero"`
-	PayeeBank        ApDraftInvoicePayloadPayeeBank `json:"payee_bank,omitempty,omitzero"`
-	PayeeDiffers     bool                           `json:"payee_differs,omitempty,omitzero"`
-	PaymentReference string                         `json:"payment_reference,omitempty,omitzero"`
-	PoReference      string                         `json:"po_reference,omitempty,omitzero"`
-	PostingDate      string                         `json:"posting_date,omitempty,omitzero"`
-	PrepaidAmount    json.Number                    `json:"prepaid_amount,omitempty,omitzero"`
-	RoundingAmount   json.Number                    `json:"rounding_amount,omitempty,omitzero"`
+	PayableAmount    json.Number                      `json:"payable_amount,omitempty,omitzero"`
+	PayeeBank        ApDraftInvoicePayloadPayeeBank   `json:"payee_bank,omitempty,omitzero"`
+	PayeeDiffers     bool                             `json:"payee_differs,omitempty,omitzero"`
+	PaymentReference string                           `json:"payment_reference,omitempty,omitzero"`
+	PoReference      string                           `json:"po_reference,omitempty,omitzero"`
+	PostingDate      string                           `json:"posting_date,omitempty,omitzero"`
+	PrepaidAmount    json.Number                      `json:"prepaid_amount,omitempty,omitzero"`
+	RoundingAmount   json.Number                      `json:"rounding_amount,omitempty,omitzero"`
+	SellerMatch      ApDraftInvoicePayloadSellerMatch `json:"seller_match,omitempty,omitzero"`
 	SourceDocument   struct {
 		Paper    string   `json:"paper,omitempty,omitzero"`
 		Sha256   string   `json:"sha256"`
@@ -1242,6 +1275,9 @@ type ApDraftInvoicePayloadLinesKind string
 
 // ApDraftInvoicePayloadPayeeBank defines model for ApDraftInvoicePayload.PayeeBank.
 type ApDraftInvoicePayloadPayeeBank string
+
+// ApDraftInvoicePayloadSellerMatch defines model for ApDraftInvoicePayload.SellerMatch.
+type ApDraftInvoicePayloadSellerMatch string
 
 // ApExcludePaymentPayload defines model for ApExcludePaymentPayload.
 type ApExcludePaymentPayload struct {
@@ -2006,16 +2042,18 @@ type ApSubmitCreditMemoPayload struct {
 		Unit              string                             `json:"unit,omitempty,omitzero"`
 		UnitPrice         json.Number                        `json:"unit_price,omitempty,omitzero"`
 	} `json:"lines"`
-	PayableAmount    json.Number                        `json:"payable_amount,omitempty,omitzero"`
-	PayeeAccounts    []string                           `json:"payee_accounts,omitempty,omitzero"`
-	PayeeBank        ApSubmitCreditMemoPayloadPayeeBank `json:"payee_bank,omitempty,omitzero"`
-	PayeeDiffers     bool                               `json:"payee_differs,omitempty,omitzero"`
-	PaymentReference string                             `json:"payment_reference,omitempty,omitzero"`
-	PoReference      string                             `json:"po_reference,omitempty,omitzero"`
-	PostingDate      string                             `json:"posting_date,omitempty,omitzero"`
-	PrecedingInvoice string                             `json:"preceding_invoice,omitempty,omitzero"`
-	PrepaidAmount    json.Number                        `json:"prepaid_amount,omitempty,omitzero"`
-	RoundingAmount   json.Number                        `json:"rounding_amount,omitempty,omitzero"`
+	PayableAmount    json.Number                          `json:"payable_amount,omitempty,omitzero"`
+	PayeeAccounts    []string                             `json:"payee_accounts,omitempty,omitzero"`
+	PayeeBank        ApSubmitCreditMemoPayloadPayeeBank   `json:"payee_bank,omitempty,omitzero"`
+	PayeeDiffers     bool                                 `json:"payee_differs,omitempty,omitzero"`
+	PaymentReference string                               `json:"payment_reference,omitempty,omitzero"`
+	PoReference      string                               `json:"po_reference,omitempty,omitzero"`
+	PostingDate      string                               `json:"posting_date,omitempty,omitzero"`
+	PrecedingInvoice string                               `json:"preceding_invoice,omitempty,omitzero"`
+	PrepaidAmount    json.Number                          `json:"prepaid_amount,omitempty,omitzero"`
+	RoundingAmount   json.Number                          `json:"rounding_amount,omitempty,omitzero"`
+	SellerMatch      ApSubmitCreditMemoPayloadSellerMatch `json:"seller_match,omitempty,omitzero"`
+	SellerName       string                               `json:"seller_name,omitempty,omitzero"`
 	SourceDocument   struct {
 		Paper    string   `json:"paper,omitempty,omitzero"`
 		Sha256   string   `json:"sha256"`
@@ -2055,6 +2093,9 @@ type ApSubmitCreditMemoPayloadLinesKind string
 
 // ApSubmitCreditMemoPayloadPayeeBank defines model for ApSubmitCreditMemoPayload.PayeeBank.
 type ApSubmitCreditMemoPayloadPayeeBank string
+
+// ApSubmitCreditMemoPayloadSellerMatch defines model for ApSubmitCreditMemoPayload.SellerMatch.
+type ApSubmitCreditMemoPayloadSellerMatch string
 
 // ApSubmitInvoicePayload defines model for ApSubmitInvoicePayload.
 type ApSubmitInvoicePayload struct {
@@ -2101,15 +2142,17 @@ type ApSubmitInvoicePayload struct {
 		Unit              string                          `json:"unit,omitempty,omitzero"`
 		UnitPrice         json.Number                     `json:"unit_price,omitempty,omitzero"`
 	} `json:"lines"`
-	PayableAmount    json.Number                     `json:"payable_amount,omitempty,omitzero"`
-	PayeeAccounts    []string                        `json:"payee_accounts,omitempty,omitzero"`
-	PayeeBank        ApSubmitInvoicePayloadPayeeBank `json:"payee_bank,omitempty,omitzero"`
-	PayeeDiffers     bool                            `json:"payee_differs,omitempty,omitzero"`
-	PaymentReference string                          `json:"payment_reference,omitempty,omitzero"`
-	PoReference      string                          `json:"po_reference,omitempty,omitzero"`
-	PostingDate      string                          `json:"posting_date,omitempty,omitzero"`
-	PrepaidAmount    json.Number                     `json:"prepaid_amount,omitempty,omitzero"`
-	RoundingAmount   json.Number                     `json:"rounding_amount,omitempty,omitzero"`
+	PayableAmount    json.Number                       `json:"payable_amount,omitempty,omitzero"`
+	PayeeAccounts    []string                          `json:"payee_accounts,omitempty,omitzero"`
+	PayeeBank        ApSubmitInvoicePayloadPayeeBank   `json:"payee_bank,omitempty,omitzero"`
+	PayeeDiffers     bool                              `json:"payee_differs,omitempty,omitzero"`
+	PaymentReference string                            `json:"payment_reference,omitempty,omitzero"`
+	PoReference      string                            `json:"po_reference,omitempty,omitzero"`
+	PostingDate      string                            `json:"posting_date,omitempty,omitzero"`
+	PrepaidAmount    json.Number                       `json:"prepaid_amount,omitempty,omitzero"`
+	RoundingAmount   json.Number                       `json:"rounding_amount,omitempty,omitzero"`
+	SellerMatch      ApSubmitInvoicePayloadSellerMatch `json:"seller_match,omitempty,omitzero"`
+	SellerName       string                            `json:"seller_name,omitempty,omitzero"`
 	SourceDocument   struct {
 		Paper    string   `json:"paper,omitempty,omitzero"`
 		Sha256   string   `json:"sha256"`
@@ -2149,6 +2192,9 @@ type ApSubmitInvoicePayloadLinesKind string
 
 // ApSubmitInvoicePayloadPayeeBank defines model for ApSubmitInvoicePayload.PayeeBank.
 type ApSubmitInvoicePayloadPayeeBank string
+
+// ApSubmitInvoicePayloadSellerMatch defines model for ApSubmitInvoicePayload.SellerMatch.
+type ApSubmitInvoicePayloadSellerMatch string
 
 // ApTaxLinesReport defines model for ApTaxLinesReport.
 type ApTaxLinesReport struct {

@@ -30,7 +30,7 @@ func TestVendorCodec(t *testing.T) {
 			e := event.Recorded{Skeleton: event.Skeleton{Sequence: event.Sequence(n + 1), ID: ulid.Make()}}
 			contact := fmt.Sprintf(`{"vendor_id":"V-1","contact_id":"C-%d","name":{"$pii":"x"}}`, rapid.IntRange(1, 4).Draw(rt, "contact"))
 			data := contact
-			switch rapid.IntRange(0, 6).Draw(rt, "type") {
+			switch rapid.IntRange(0, 7).Draw(rt, "type") {
 			case 0:
 				e.Type, data = contract.EventVendorRegistered, `{"vendor_id":"V-1","name":"Nordbau","country":"DE","natural_person":false,"terms":{"net_days":14,"discount_percent":2.50},"default_dimensions":{"department":"FIN"}}`
 			case 1:
@@ -43,6 +43,9 @@ func TestVendorCodec(t *testing.T) {
 			case 4:
 				e.Type, e.ActorType, e.ActorID = contract.EventBankChanged, event.Human, "bob"
 				data = `{"vendor_id":"V-1","request_id":"V-1-B1","currency":"EUR","verification":"x"}`
+			case 5:
+				e.Type = contract.EventVendorChanged
+				data = rapid.SampledFrom([]string{`{"vendor_id":"V-1","reason":"x","person":"[REDACTED]"}`, `{"vendor_id":"V-1","reason":"x"}`}).Draw(rt, "change")
 			default:
 				e.Type = contract.EventContactRecorded
 			}

@@ -45,6 +45,7 @@ func planNewBody(k contract.Kind, action string, allowed ...domain.State) func(c
 		if body.BuyerMatch == "" {
 			body.BuyerMatch = doc.Data.BuyerMatch
 		}
+		body.SellerMatch = doc.Data.SellerMatch // a correction has no paper to compare
 		checker, err := newChecker(ctx, s, k, body.VendorID)
 		if err != nil {
 			return module.Plan{}, err

@@ -161,7 +161,7 @@ func TestExecutePayment_DiscountTaxExchange(t *testing.T) {
 }
 
 // TestExecutePayment_DiscountTaxAsPosted corrects tax where the document was posted to, also after
-// the ledger's settings changed, and that of a document which is booked again anew.
+// the ledger's settings changed, and of a document that was voided and is booked again.
 func TestExecutePayment_DiscountTaxAsPosted(t *testing.T) {
 	t.Parallel()
 	b := newPayingBooks(t)

@@ -44,6 +44,9 @@ const payeeMember = "payee_accounts"
 // intent has.
 const buyerMember = "buyer"
 
+// sellerMember is the member of a submission that no event and no draft has.
+const sellerMember = "seller_name"
+
 // bodySchemas are the schemas with the body of a document: any part of it in a draft, all of it
 // with a reason in a correction.
 type bodySchemas struct {
@@ -70,11 +73,11 @@ func bodySchemasOf(k contract.Kind) (bodySchemas, error) {
 		with     map[string]json.RawMessage
 		required []string
 	}{
-		{&s.drafted, payload, []string{payeeMember, buyerMember}, withID, []string{k.IDField()}},
+		{&s.drafted, payload, []string{payeeMember, buyerMember, sellerMember}, withID, []string{k.IDField()}},
 		{&s.corrected, body, nil, map[string]json.RawMessage{"reason": json.RawMessage(`{"type": "string", "maxLength": 500}`)}, append([]string{k.IDField(), "due_date", "reason"}, paper...)},
-		{&s.draft, payload, []string{payeeMember, buyerMember}, withID, nil},
+		{&s.draft, payload, []string{payeeMember, buyerMember, sellerMember}, withID, nil},
 		{&s.submit, payload, nil, withID, paper},
-		{&s.correct, payload, []string{"vendor_id", "invoice_number", payeeMember}, explained, append([]string{k.IDField(), "reason"}, total...)},
+		{&s.correct, payload, []string{"vendor_id", "invoice_number", payeeMember, sellerMember, "seller_match"}, explained, append([]string{k.IDField(), "reason"}, total...)},
 	} {
 		var err error
 		if *v.schema, err = variant(v.name, v.without, v.with, v.required...); err != nil {
@@ -146,7 +149,8 @@ func documentIntents(k contract.Kind, schemas bodySchemas) []declaredIntent {
 	draft.Schema, draft.Emits, draft.Plan = schemas.draft, []string{k.Event(contract.Drafted)}, planDraft(k)
 	submit := verb("submit", "Submit a vendor's %s.")
 	submit.Schema, submit.Emits, submit.Plan, submit.OnDuplicate = schemas.submit, emits(contract.Submitted), planSubmit(k), onDuplicateDocument(k)
-	submit.PIIFields, submit.RetentionClass, submit.Opens = payeeFields(), eventtype.PIISubject, []shredding.Class{shredding.Bank}
+	submit.PIIFields, submit.RetentionClass = append(payeeFields(), sellerFields()...), eventtype.PIISubject
+	submit.Opens = []shredding.Class{shredding.Bank, shredding.Identity}
 	validate := verb("validate", "Check a submitted %s again.")
 	validate.Emits, validate.Plan = outcome, planValidate(k)
 	correct := verb("correct", "Correct a %s before its approval.")

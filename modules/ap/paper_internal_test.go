@@ -39,7 +39,7 @@ func TestCheckPapers(t *testing.T) {
 		} {
 			for field, d := range map[string]*contract.Document{
 				"/source_document/paper": {VendorID: "V-1", SourceDocument: &contract.SourceDocument{Paper: name}},
-				"/attachments/1/paper":   {VendorID: "V-1", Attachments: []contract.Attachment{{Paper: "P-1"}, {Paper: contract.PaperID(name)}}},
+				"/attachments/1/paper":   {VendorID: "V-1", Attachments: []contract.Attachment{{Paper: "P-1"}, {Paper: contract.OpenText(name)}}},
 			} {
 				err := checkPapers(t.Context(), state, contract.Kind(kind), d)
 				require.Equal(t, code, fault.CodeOf(err), name)

@@ -1,6 +1,7 @@
 package ap_test
 
 import (
+	"fmt"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -80,6 +81,76 @@ func TestSellerDiffers(t *testing.T) {
 	b.execute("vendor_admin", "ap.change_vendor", object{"vendor_id": "V1", "name": "Südlicht AG", "reason": "new name in the register"})
 	validated := b.events(b.execute("ap_clerk", "ap.validate_invoice", object{"invoice_id": held[0].Stream.ID}))
 	require.Equal(t, []string{"ap.invoice.hold_released", "ap.invoice.validated"}, types(validated))
+}
+
+// The name of a seller who may be a person is compared with the sealed one. Neither is in an event, a hold,
+// a rule or a stored intent, and an erased name is none.
+func TestSellerDiffers_Person(t *testing.T) {
+	t.Parallel()
+	const other = "Jane Roe"
+	b := newBooks(t)
+	b.vendor("V1", object{"name": "Nordlicht GmbH"})
+	b.naturalPerson(object{"vendor_id": "SOLE-1"})
+	payload := func(vendor, number, seller string) object {
+		return documentPayload(vendor, number, "1"+number, object{"seller_name": seller, "description": "Translation"})
+	}
+	submit := func(vendor, number, seller string) []recorded {
+		t.Helper()
+		out := b.execute("ap_clerk", "ap.submit_invoice", payload(vendor, number, seller))
+		stored := b.stored(out.IntentID.String())
+		require.NotContains(t, stored, "seller_name")
+		require.NotContains(t, fmt.Sprintf("%+v", out.Rules)+stored, seller)
+		return b.events(out)
+	}
+	same := submit("SOLE-1", "1", "MIRA SANDVIK")
+	require.Equal(t, []string{"ap.invoice.submitted", "ap.invoice.validated"}, types(same))
+	require.Equal(t, "name", same[0].data["seller_match"])
+	held := submit("SOLE-1", "2", other)
+	require.Equal(t, []string{"ap.invoice.submitted", "ap.invoice.held"}, types(held))
+	require.Equal(t, []any{"differs", "SELLER_DIFFERS", "approval"}, []any{held[0].data["seller_match"], held[1].data["kind"], held[1].data["blocks"]})
+	require.Equal(t, "differs", submit("V1", "3", other)[0].data["seller_match"], "a company's name is compared too")
+
+	// The document keeps the outcome: no other check and no correction ends the hold.
+	invoice := object{"invoice_id": held[0].Stream.ID}
+	b.refuse("ap.invoice.on_hold", "ap_clerk", "ap.validate_invoice", invoice)
+	correction := documentPayload("SOLE-1", "2", "12", object{"invoice_id": held[0].Stream.ID, "reason": "read again"})
+	delete(correction, "vendor_id")
+	delete(correction, "invoice_number")
+	require.Equal(t, []string{"ap.invoice.corrected"}, types(b.events(b.execute("ap_clerk", "ap.correct_invoice", correction))))
+	correction["seller_match"] = "name"
+	b.refuse("intent.schema_invalid", "ap_clerk", "ap.correct_invoice", correction)
+	b.refuse("ap.invoice.on_hold", "approver", "ap.approve_invoice", invoice)
+	b.execute("approver", "ap.release_hold", object{"hold_id": held[1].data["hold_id"], "reason": "her married name"})
+	b.execute("approver", "ap.approve_invoice", invoice)
+
+	// The name that the vendor has now counts.
+	b.execute("vendor_admin", "ap.change_vendor", object{"vendor_id": "SOLE-1", "reason": "married", "person": object{"name": other, "address": "Birkenweg 9, 22100 Lund"}})
+	require.Equal(t, "name", submit("SOLE-1", "4", other)[0].data["seller_match"])
+	require.Equal(t, "differs", submit("SOLE-1", "5", personName)[0].data["seller_match"])
+
+	// A refusal keeps no name either, of the policy as of the planner.
+	for code, who := range map[string]string{"intent.forbidden": "auditor", "ap.vendor.not_found": "ap_clerk", "ap.invoice.duplicate": "ap_clerk"} {
+		p := payload("SOLE-1", "4", personName)
+		if code == "ap.vendor.not_found" {
+			p["vendor_id"] = "SOLE-9"
+		}
+		f := b.refuse(code, who, "ap.submit_invoice", p)
+		require.NotContains(t, b.stored(f.IntentID)+f.Detail+fmt.Sprint(f.Attributes), personName)
+	}
+	b.refuse("intent.schema_invalid", "ap_clerk", "ap.draft_invoice", object{"invoice_number": "6", "seller_name": other})
+
+	b.keys.erase("vendor:SOLE-1")
+	erased := submit("SOLE-1", "7", "Somebody Else")
+	require.Equal(t, []string{"ap.invoice.submitted", "ap.invoice.validated"}, types(erased))
+	require.Equal(t, "not_checked", erased[0].data["seller_match"])
+	b.naturalPerson(object{"vendor_id": "SOLE-2", "person": nil, "party_id": "P2"})
+	require.Equal(t, "not_checked", submit("SOLE-2", "8", other)[0].data["seller_match"], "the vendor was registered without a name")
+
+	for _, e := range b.all() {
+		for _, name := range []string{"Mira", "MIRA", other, "Somebody Else"} {
+			require.NotContains(t, string(e.Payload), name, e.Type)
+		}
+	}
 }
 
 // VAT ids of natural persons are checked before they are sealed, as those of companies are.

@@ -132,11 +132,11 @@ func contactPlan(in module.Input, c contract.VendorContactRef, eventType string,
 }
 
 // keptSubmission returns the payload without what may name a person: vendor_name if the vendor
-// is a natural person, and the buyer, in whose place the outcome of its comparison is kept. It
-// returns nil, which stores the payload as it was sent, if there is neither.
+// is a natural person, and the buyer and the seller's name, in whose place the outcomes of their
+// comparisons are kept. It returns nil, which stores the payload as it was sent, if there is none.
 func keptSubmission(payload json.RawMessage, p *contract.Submission, d *contract.Document, vendor *domain.Vendor) json.RawMessage {
 	named := d.VendorName != "" && vendor.Master.NaturalPerson
-	if !named && p.Buyer == nil {
+	if !named && p.Buyer == nil && p.SellerName == "" {
 		return nil
 	}
 	return editPayload(payload, func(m members) {
@@ -145,6 +145,9 @@ func keptSubmission(payload json.RawMessage, p *contract.Submission, d *contract
 		}
 		if delete(m, buyerMember); p.Buyer != nil {
 			m.set("buyer_match", d.BuyerMatch)
+		}
+		if delete(m, sellerMember); p.SellerName != "" {
+			m.set("seller_match", string(d.SellerMatch))
 		}
 	})
 }

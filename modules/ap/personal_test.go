@@ -255,7 +255,8 @@ func TestVendors_Version1(t *testing.T) {
 }
 
 // TestFolds_NoPersonalValue checks that a fold gives the same state whether personal values are
-// sealed, redacted or, as in events from before key management, in clear.
+// sealed, redacted or, as in events from before key management, in clear, but for the sealed copy of
+// the person.
 func TestFolds_NoPersonalValue(t *testing.T) {
 	t.Parallel()
 	b := newBooks(t)
@@ -267,7 +268,7 @@ func TestFolds_NoPersonalValue(t *testing.T) {
 	b.vendor("V1", nil)
 	b.invoice(documentPayload("V1", "1", "10", nil))
 
-	folded := func(data func(event.Recorded) []byte) []any {
+	folded := func(data func(event.Recorded) []byte) (person string, others []any) {
 		states := map[event.StreamID]any{}
 		for _, e := range b.all() {
 			fold, known := catalog.Fold(e.Stream.Type)
@@ -286,12 +287,16 @@ func TestFolds_NoPersonalValue(t *testing.T) {
 		require.Equal(t, map[string]bool{"C-1": true}, vendor.Contacts)
 		require.True(t, vendor.Registered)
 		require.Equal(t, 10, vendor.Master.Terms.NetDays)
-		return []any{vendor, states[event.StreamID{Type: "ap.vendor", ID: "V1"}]}
+		person = string(vendor.Person)
+		vendor.Person = nil
+		return person, []any{vendor, states[event.StreamID{Type: "ap.vendor", ID: "V1"}]}
 	}
-	sealed := folded(func(e event.Recorded) []byte { body, _ := e.Body(); return body.Data })
-	clear := folded(func(e event.Recorded) []byte { return []byte(b.keys.openEvent(t, e)) })
+	person, sealed := folded(func(e event.Recorded) []byte { body, _ := e.Body(); return body.Data })
+	inClear, clear := folded(func(e event.Recorded) []byte { return []byte(b.keys.openEvent(t, e)) })
 	b.keys.erase("vendor:SOLE-1", "contact:C-1", "contact:C-2")
-	redacted := folded(func(e event.Recorded) []byte { return []byte(b.keys.openEvent(t, e)) })
+	erased, redacted := folded(func(e event.Recorded) []byte { return []byte(b.keys.openEvent(t, e)) })
+	require.Contains(t, person, "$pii", "a sealed copy, which a planner opens")
+	require.Equal(t, []string{"", shredding.Redacted}, []string{inClear, erased})
 	require.Equal(t, sealed, clear)
 	require.Equal(t, sealed, redacted)
 	text, err := json.Marshal(sealed)

@@ -37,8 +37,15 @@ func planSubmit(k contract.Kind) func(context.Context, module.Input, module.Stat
 		if p.Buyer != nil {
 			d.BuyerMatch = domain.CompareBuyer(*p.Buyer, checker.settings.Buyer, in.LegalEntity.Name)
 		}
+		var sellerErr error
+		if p.SellerName != "" {
+			d.SellerMatch, sellerErr = compareSeller(ctx, s, checker.vendor, p.SellerName)
+		}
 		if kept := keptSubmission(in.Payload, &p, &d, checker.vendor); kept != nil {
 			defer func() { plan.Kept = kept }()
+		}
+		if sellerErr != nil {
+			return module.Plan{}, sellerErr
 		}
 		date, err := postingDate(in, p.PostingDate, d.InvoiceDate)
 		if err != nil {

@@ -1,12 +1,18 @@
 package e2e
 
 import (
+	"encoding/base64"
+	"encoding/json"
 	"net/http"
 	"net/url"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 type keptPaper struct {
@@ -94,5 +100,59 @@ func TestPapers(t *testing.T) {
 		require.Equal(t, file, string(must(clerk.do("GET", "/api/papers/"+p.ID, "")).body))
 	}
 
+	attachmentsOfSoleTrader(t, d)
 	require.Zero(t, command(t, nil, "verify", "--data-dir", d.dataDir).code)
+}
+
+// attachmentsOfSoleTrader imports an invoice with a time sheet of a sole trader. The erasure of the trader
+// reaches both papers alike, and the law keeps both.
+func attachmentsOfSoleTrader(t *testing.T, d *dev) {
+	t.Helper()
+	const entity, hours = "DEMF", "day;hours\n2026-03-23;8\n"
+	text, err := os.ReadFile(filepath.Join(testkit.RepoRoot(t), "test", "samples", "ubl", "05-invoice-natural-person.xml"))
+	require.NoError(t, err)
+	folder := t.TempDir()
+	require.NoError(t, os.WriteFile(filepath.Join(folder, "a.xml"), []byte(strings.NewReplacer(
+		"<cbc:ID>MS-19</cbc:ID>", "<cbc:ID>MS-20</cbc:ID>", "7350000000014", "7350000000021",
+		"<cac:AccountingSupplierParty>", `<cac:AdditionalDocumentReference><cbc:ID>1</cbc:ID><cac:Attachment><cbc:EmbeddedDocumentBinaryObject mimeCode="text/csv" filename="Mira.csv">`+
+			base64.StdEncoding.EncodeToString([]byte(hours))+`</cbc:EmbeddedDocumentBinaryObject></cac:Attachment></cac:AdditionalDocumentReference><cac:AccountingSupplierParty>`,
+	).Replace(string(text))), 0o600))
+	var report struct {
+		Files []struct {
+			DocumentID  string   `json:"document_id"`
+			VendorID    string   `json:"vendor_id"`
+			Paper       string   `json:"paper"`
+			Attachments []string `json:"attachments"`
+		} `json:"files"`
+	}
+	require.NoError(t, json.Unmarshal([]byte(d.as(t, "importer").succeed(t, "ap", "import", "--json", "--legal-entity", entity, folder)), &report))
+	file := report.Files[0]
+	require.Len(t, file.Attachments, 1)
+
+	clerk, saved := d.as(t, "ap_clerk"), filepath.Join(folder, "hours.csv")
+	require.Contains(t, clerk.succeed(t, "ap", "paper", "--legal-entity", entity, file.DocumentID, "--attachment", "1", "-o", saved), "text/csv")
+	written, err := os.ReadFile(saved)
+	require.NoError(t, err)
+	require.Equal(t, hours, string(written))
+	var document struct {
+		Document struct {
+			SellerMatch string           `json:"seller_match"`
+			Attachments []map[string]any `json:"attachments"`
+		} `json:"document"`
+	}
+	require.NoError(t, clerk.want(http.StatusOK, &document, "GET", "/api/ap/invoices/"+file.DocumentID+"?legal_entity="+entity, ""))
+	require.Equal(t, []map[string]any{{"filename": "attachment-1.csv", "content_type": "text/csv", "size_bytes": float64(len(hours)), "paper": file.Attachments[0]}}, document.Document.Attachments)
+	require.Equal(t, "name", document.Document.SellerMatch, "the vendor was registered from the same paper")
+
+	done := eraseSubject(t, d.as(t, "compliance"), d.as(t, "compliance_approver"), "vendor:"+file.VendorID, entity)
+	papers := int64(0)
+	for _, p := range done.Preview.Types {
+		if p.Type == "backbone.paper.retained" {
+			papers = p.Events
+		}
+	}
+	require.EqualValues(t, 2, papers, "the invoice and its attachment: %+v", done.Preview.Types)
+	for _, id := range []string{file.Paper, file.Attachments[0]} {
+		require.Equal(t, http.StatusOK, must(clerk.do("GET", "/api/papers/"+id, "")).status)
+	}
 }

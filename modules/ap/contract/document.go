@@ -38,7 +38,8 @@ type Document struct {
 	PaymentReference string          `json:"payment_reference,omitempty"`
 	PayeeBank        string          `json:"payee_bank,omitempty"` // PayeeBankMatch and others
 	PayeeDiffers     bool            `json:"payee_differs,omitempty"`
-	BuyerMatch       string          `json:"buyer_match,omitempty"` // BuyerByVATID and others
+	BuyerMatch       string          `json:"buyer_match,omitempty"`  // BuyerByVATID and others
+	SellerMatch      OpenText        `json:"seller_match,omitempty"` // SellerByName and others
 	SourceDocument   *SourceDocument `json:"source_document,omitempty"`
 
 	Lines       []Line       `json:"lines"`
@@ -117,24 +118,24 @@ type Line struct {
 
 // Attachment describes a file that came with the document.
 type Attachment struct {
-	ID          string  `json:"id,omitempty"` // SHA-256 of the content; none in a document whose paper is kept
-	FileName    string  `json:"filename,omitempty"`
-	ContentType string  `json:"content_type,omitempty"`
-	SizeBytes   int64   `json:"size_bytes,omitempty"`
-	Paper       PaperID `json:"paper,omitempty"` // under which the backbone keeps the file; "": it is in the document's paper at most
+	ID          string   `json:"id,omitempty"` // SHA-256 of the content; none in a document whose paper is kept
+	FileName    string   `json:"filename,omitempty"`
+	ContentType string   `json:"content_type,omitempty"`
+	SizeBytes   int64    `json:"size_bytes,omitempty"`
+	Paper       OpenText `json:"paper,omitempty"` // under which the backbone keeps the file; "": it is in the document's paper at most
 }
 
-// PaperID is the id of a paper. Attachments of the events are open objects and cannot declare the
-// member for events that may hold anything under its name (ADR 64), so what is not a text is none.
-type PaperID string
+// OpenText is a text of an object that an event type declares open: it cannot declare the member for
+// events that may hold anything under its name (ADR 64), so what is not a text is none.
+type OpenText string
 
 // UnmarshalJSON reads a text; any other value is none.
-func (p *PaperID) UnmarshalJSON(data []byte) error {
+func (t *OpenText) UnmarshalJSON(data []byte) error {
 	var text string
 	if json.Unmarshal(data, &text) != nil {
 		text = ""
 	}
-	*p = PaperID(text)
+	*t = OpenText(text)
 	return nil
 }
 
@@ -147,6 +148,9 @@ type Submission struct {
 	// and forged ones divert payments: they are compared, and no event has them.
 	PayeeAccounts []string `json:"payee_accounts,omitempty"`
 	Buyer         *Buyer   `json:"buyer,omitempty"`
+	// SellerName is the name of a seller who may be a natural person, as the paper has it. It is
+	// compared with the vendor's, sealed in a stored refusal, and in no event.
+	SellerName string `json:"seller_name,omitempty"`
 }
 
 // Correction is the payload of correct and reinstate intents: the whole new body of a document.

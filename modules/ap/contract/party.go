@@ -27,3 +27,11 @@ const (
 	BuyerDiffers          = "differs"
 	BuyerNotChecked       = "not_checked" // nothing on the paper can be compared
 )
+
+// How the name of a seller who may be a natural person was recognised as the vendor's, the values of
+// seller_match. "" is a document that was submitted without it.
+const (
+	SellerByName     = "name"
+	SellerDiffers    = "differs"
+	SellerNotChecked = "not_checked" // the vendor's name is not known, or was erased
+)

@@ -58,9 +58,22 @@ func sameIdentifier(own, paper string) bool {
 	return own == paper
 }
 
+// CompareSeller compares the name of a seller who may be a natural person with the vendor's and returns
+// the document's seller_match. An erased name compares as none.
+func CompareSeller(paper, vendor string) contract.OpenText {
+	switch {
+	case strings.TrimSpace(paper) == "" || strings.TrimSpace(vendor) == "" || isRedacted(vendor):
+		return contract.SellerNotChecked
+	case companyname.Same(paper, vendor):
+		return contract.SellerByName
+	default:
+		return contract.SellerDiffers
+	}
+}
+
 // PartyFindings holds a document that is addressed to another buyer, and one of a file whose
-// seller has another name than the vendor that its identifier found. Names of natural persons
-// are sealed and not compared.
+// seller has another name than the vendor that its identifier found. It names neither name: both may
+// be personal data.
 func PartyFindings(d *contract.Document, vendor *Vendor) []Finding {
 	var found []Finding
 	if d.BuyerMatch == contract.BuyerDiffers {
@@ -69,17 +82,24 @@ func PartyFindings(d *contract.Document, vendor *Vendor) []Finding {
 			Reason: "the document names another buyer than this legal entity; what identifies it is the section buyer of ap.configure",
 		})
 	}
+	if d.SellerMatch == contract.SellerDiffers {
+		return append(found, sellerDiffers())
+	}
 	paper, master := d.VendorName, vendor.Master.Name
 	if d.SourceDocument == nil || vendor.Master.NaturalPerson || paper == "" || master == "" || isRedacted(paper) || isRedacted(master) {
 		return found
 	}
 	if !companyname.Same(paper, master) {
-		found = append(found, Finding{
-			Kind: contract.HoldSellerDiffers, Blocks: contract.BlocksApproval,
-			Reason: "the seller's name on the document is not that of the vendor with its identifier",
-		})
+		found = append(found, sellerDiffers())
 	}
 	return found
+}
+
+func sellerDiffers() Finding {
+	return Finding{
+		Kind: contract.HoldSellerDiffers, Blocks: contract.BlocksApproval,
+		Reason: "the seller's name on the document is not that of the vendor with its identifier",
+	}
 }
 
 func isRedacted(text string) bool { return `"`+text+`"` == shredding.Redacted }

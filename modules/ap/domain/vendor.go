@@ -12,13 +12,14 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 )
 
-// Vendor is the state of a vendor's stream. Of personal data it holds bank accounts only, as
-// sealed copies. Readers share it; only Apply changes it, on a clone.
+// Vendor is the state of a vendor's stream. Of personal data it holds the person and bank accounts
+// only, as sealed copies. Readers share it; only Apply changes it, on a clone.
 type Vendor struct {
 	Registered bool
 	EventID    event.ID
 	Sequence   event.Sequence
 	Master     contract.VendorRegistered
+	Person     json.RawMessage `json:",omitempty"` // of a natural person: a sealed copy, or "[REDACTED]"
 	Contacts   map[string]bool // ids of contacts that were not removed
 	Blocks     []string        // scopes of the blocks in force, sorted
 
@@ -41,11 +42,14 @@ func (v *Vendor) Clone() *Vendor {
 func (v *Vendor) Apply(e event.Recorded, data []byte) error {
 	switch e.Type {
 	case contract.EventVendorRegistered:
-		var m contract.VendorRegistered
+		var m struct {
+			contract.VendorRegistered
+			Person json.RawMessage `json:"person"`
+		}
 		if err := json.Unmarshal(data, &m); err != nil {
 			return fmt.Errorf("vendor: %w", err)
 		}
-		v.Registered, v.EventID, v.Sequence, v.Master = true, e.ID, e.Sequence, m
+		v.Registered, v.EventID, v.Sequence, v.Master, v.Person = true, e.ID, e.Sequence, m.VendorRegistered, SealedOnly(m.Person)
 	case contract.EventContactRecorded, contract.EventContactRemoved:
 		var c contract.VendorContactRef
 		if err := json.Unmarshal(data, &c); err != nil {
@@ -62,12 +66,15 @@ func (v *Vendor) Apply(e event.Recorded, data []byte) error {
 	case contract.EventVendorChanged:
 		var c struct {
 			contract.VendorChange
-			Person json.RawMessage `json:"person"` // sealed, and not kept
+			Person json.RawMessage `json:"person"`
 		}
 		if err := json.Unmarshal(data, &c); err != nil {
 			return fmt.Errorf("change of a vendor: %w", err)
 		}
 		v.change(&c.VendorChange)
+		if c.Person != nil {
+			v.Person = SealedOnly(c.Person)
+		}
 	case contract.EventVendorBlocked, contract.EventVendorUnblocked:
 		var b contract.VendorBlock
 		if err := json.Unmarshal(data, &b); err != nil {

@@ -588,9 +588,9 @@ func TestImport_KeepsAttachments(t *testing.T) {
 	}
 	require.NoError(t, json.Unmarshal(s.received[1].Payload, &sent))
 	require.Equal(t, []contract.Attachment{
-		{FileName: "attachment-1.pdf", ContentType: "application/pdf", SizeBytes: 5, Paper: contract.PaperID(file.Attachments[0])},
-		{FileName: "attachment-2.csv", ContentType: "text/csv", SizeBytes: 3, Paper: contract.PaperID(file.Attachments[1])},
-		{FileName: "attachment-3.pdf", ContentType: "application/pdf", SizeBytes: 5, Paper: contract.PaperID(file.Attachments[0])},
+		{FileName: "attachment-1.pdf", ContentType: "application/pdf", SizeBytes: 5, Paper: contract.OpenText(file.Attachments[0])},
+		{FileName: "attachment-2.csv", ContentType: "text/csv", SizeBytes: 3, Paper: contract.OpenText(file.Attachments[1])},
+		{FileName: "attachment-3.pdf", ContentType: "application/pdf", SizeBytes: 5, Paper: contract.OpenText(file.Attachments[0])},
 	}, sent.Attachments)
 
 	// An attachment that cannot be kept stops the document.

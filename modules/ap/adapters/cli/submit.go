@@ -103,6 +103,9 @@ func (r *run) submit(p *inputFile) FileResult {
 		return p.result.withError(encodeFault(err))
 	}
 	s := submission{r.newIntent(d.Intent(), payload, p.result.Paper), idempotencyKey(r.LegalEntity, p.result.Paper), ""}
+	if d.Supplier.NaturalPerson() { // whose name is in the payload, and could be guessed by a digest of it
+		s.content = p.result.Paper
+	}
 	if r.PostingDate != nil {
 		s.EffectiveDate = r.PostingDate.String()
 	}

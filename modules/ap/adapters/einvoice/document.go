@@ -81,8 +81,8 @@ type Supplier struct {
 	Person         Person   // of a natural person only
 }
 
-// Person is the name and address of a seller who may be a natural person. VendorPayload
-// alone reads them, for the registration that seals them. Formatting and marshalling a
+// Person is the name and address of a seller who may be a natural person. VendorPayload reads them,
+// for the registration that seals them, and IntentPayload the name, to compare it. Formatting and marshalling a
 // Person reveals neither.
 type Person struct{ name, address string }
 

@@ -8,9 +8,10 @@
 // is corrected.
 //
 // Payloads have no notes, contacts or extensions, and no content of attachments, as these
-// may name persons. ReadAttachments reads the content, to keep each as a paper. Name and address of a seller who may be a natural person are only in
-// Supplier.Person, which VendorPayload puts where the server seals it. Bank accounts can be
-// compared but never read back.
+// may name persons. ReadAttachments reads the content, to keep each as a paper. Name and address
+// of a seller who may be a natural person are only in Supplier.Person, which VendorPayload and
+// IntentPayload put where the server seals or drops it. Bank accounts can be compared but never
+// read back.
 //
 // The business terms (BT-1, BT-2, ...) and rule names (BR-CO-15, ...) are those of
 // EN 16931-1:2017; element names are those of UBL 2.1. Codes begin with "ubl." for both

@@ -32,6 +32,8 @@ type intentPayload struct {
 	PayeeAccounts []string `json:"payee_accounts,omitempty"`
 	// Buyer is compared with the legal entity, and not stored.
 	Buyer *contract.Buyer `json:"buyer,omitempty"`
+	// SellerName is compared with the vendor's, and not stored.
+	SellerName string `json:"seller_name,omitempty"`
 }
 
 type linePayload struct {
@@ -75,6 +77,9 @@ func (d Document) IntentPayload(s Submission) (json.RawMessage, error) {
 	if !d.Buyer.isEmpty() {
 		p.Buyer = &d.Buyer.party
 	}
+	if name := []rune(d.Supplier.Person.name); len(name) <= maxSellerName {
+		p.SellerName = string(name)
+	}
 	if d.DueDate != nil {
 		p.DueDateSource = contract.DueDateFromDocument
 	}
@@ -109,7 +114,7 @@ func (d Document) IntentPayload(s Submission) (json.RawMessage, error) {
 	for i, a := range d.Attachments {
 		attachment := contract.Attachment{ID: a.SHA256, FileName: a.FileName, ContentType: a.ContentType, SizeBytes: a.Size}
 		if i < len(s.Attachments) {
-			attachment.Paper = contract.PaperID(s.Attachments[i])
+			attachment.Paper = contract.OpenText(s.Attachments[i])
 		}
 		p.Attachments = append(p.Attachments, attachment)
 	}
@@ -128,6 +133,9 @@ func ReferenceOf(paper string) string {
 	digest := sha256.Sum256([]byte(paper))
 	return hex.EncodeToString(digest[:])
 }
+
+// maxSellerName is the longest name of a seller, in characters, that a payload takes.
+const maxSellerName = 200
 
 // maxWarningCodes is how many codes of warnings a payload takes.
 const maxWarningCodes = 50

@@ -164,6 +164,10 @@ func TestNaturalPersonRegistration(t *testing.T) {
 		require.NotContains(t, s, "Mira")
 		require.NotContains(t, s, "Birkenweg")
 	}
+	raw, err := d.IntentPayload(einvoice.Submission{VendorID: "V-1"})
+	require.NoError(t, err)
+	require.Contains(t, string(raw), `"seller_name":"Mira Sandvik"`, "for the server, which compares and drops it")
+	require.NotContains(t, string(raw), "Birkenweg")
 	b := payload(t, d, einvoice.Submission{VendorID: "V-1"})
 	require.Nil(t, b.VendorName)
 	require.Equal(t, "O/0", b.Lines[0].TaxGroup)
