@@ -47,6 +47,8 @@ func (r *run) keepPapers(p *inputFile) (kept keptPapers, err error) {
 				return kept, err
 			}
 		}
+	}
+	for _, a := range p.document.Attachments {
 		kept.attachments = append(kept.attachments, ids[a.SHA256])
 	}
 	return kept, nil

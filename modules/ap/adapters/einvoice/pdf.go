@@ -106,7 +106,7 @@ func unpackBeside(bounded context.Context, document *model.Context, files []mode
 			beside.leftOut = true
 			break
 		}
-		content, err := unpack(document, f.ID, left)
+		content, err := unpackSafely(document, f.ID, left)
 		if err != nil {
 			beside.leftOut = true
 			continue
@@ -117,6 +117,17 @@ func unpackBeside(bounded context.Context, document *model.Context, files []mode
 		}
 	}
 	return beside
+}
+
+// unpackSafely is unpack for a file without which the invoice is booked: a panic of the library is an
+// error.
+func unpackSafely(document *model.Context, id string, limit int64) (content []byte, err error) {
+	defer func() {
+		if p := recover(); p != nil {
+			content, err = nil, unreadablePDF(fmt.Errorf("pdfcpu: %v", p))
+		}
+	}()
+	return unpack(document, id, limit)
 }
 
 // unpack returns the content of an embedded file. The library's own function for this takes
