@@ -7,6 +7,7 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -141,7 +142,7 @@ func attachmentsOfSoleTrader(t *testing.T, d *dev) {
 		} `json:"document"`
 	}
 	require.NoError(t, clerk.want(http.StatusOK, &document, "GET", "/api/ap/invoices/"+file.DocumentID+"?legal_entity="+entity, ""))
-	require.Equal(t, []map[string]any{{"filename": "attachment-1.csv", "content_type": "text/csv", "size_bytes": float64(len(hours)), "paper": file.Attachments[0]}}, document.Document.Attachments)
+	require.Equal(t, []map[string]any{{"filename": "attachment-1.csv", "content_type": "text/csv", "size_bytes": json.Number(strconv.Itoa(len(hours))), "paper": file.Attachments[0]}}, document.Document.Attachments)
 	require.Equal(t, "name", document.Document.SellerMatch, "the vendor was registered from the same paper")
 
 	done := eraseSubject(t, d.as(t, "compliance"), d.as(t, "compliance_approver"), "vendor:"+file.VendorID, entity)

@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"net/http"
+	"net/url"
 	"os/exec"
 	"regexp"
 	"slices"
@@ -157,7 +158,7 @@ func traceSamples(t *testing.T, d *dev) {
 	}
 }
 
-// traceFigures walks from each figure of the trial balance to its lines, to persons and papers,
+// traceFigures walks from each figure of the trial balance and the tax summary to its lines, to persons and papers,
 // and back from the paper to the figure.
 func traceFigures(t *testing.T, d *dev) {
 	t.Helper()
@@ -184,12 +185,25 @@ func traceFigures(t *testing.T, d *dev) {
 	}
 	ask(&balance, "/api/gl/trial-balance?legal_entity=DEMF")
 	require.NotEmpty(t, balance.Accounts)
-	lines, papers := 0, map[string]bool{}
+	var tax struct {
+		Rows []struct {
+			TaxGroup string `json:"tax_group"`
+		} `json:"rows"`
+	}
+	ask(&tax, "/api/ap/tax-summary?legal_entity=DEMF")
+	require.NotEmpty(t, tax.Rows)
+	var figures []string
 	for _, a := range balance.Accounts {
-		figure := "gl:account:" + a.Account
+		figures = append(figures, "gl:account:"+a.Account)
+	}
+	for _, r := range tax.Rows {
+		figures = append(figures, "ap:tax:"+r.TaxGroup)
+	}
+	lines, papers := 0, map[string]bool{}
+	for _, figure := range figures {
 		for cursor := ""; ; {
 			var page figureTrace
-			ask(&page, "/api/trace/"+figure+"?legal_entity=DEMF&limit=7&cursor="+cursor)
+			ask(&page, "/api/trace/"+url.PathEscape(figure)+"?legal_entity=DEMF&limit=7&cursor="+cursor)
 			require.False(t, page.Truncated)
 			events, intents := map[string]event{}, map[string]object{}
 			for _, e := range page.Events {
@@ -227,7 +241,7 @@ func traceFigures(t *testing.T, d *dev) {
 	r := d.as(t, "auditor").command(t, "trace", "--legal-entity", "DEMF", "gl:journal:SL-2026-000001")
 	require.Zero(t, r.code, r)
 	require.Contains(t, r.stdout, "└─ ap.invoice.approved")
-	require.Contains(t, r.stdout, "behind gl:account:")
+	require.Contains(t, r.stdout, "behind ap:tax:S/19, ap:tax:S/7, gl:account:6000")
 
 	var problem object
 	require.NoError(t, d.as(t, "auditor").want(http.StatusNotFound, &problem, http.MethodGet, "/api/trace/gl:nothing:1?legal_entity=DEMF", ""))
