@@ -101,6 +101,11 @@ GROUP BY s.account, s.currency
 HAVING min(s.first_date) <= @as_of
 ORDER BY s.account, s.currency;
 
+-- name: JoinWhole :exec
+-- Until the end of the transaction the planner joins by hashing or merging. Where it knows too
+-- little about an account it expects one line, and would compare each line with each match.
+SELECT set_config('enable_nestloop', 'off', true);
+
 -- name: HasEarlierBankRows :one
 -- Rows of the release before lack the keys that the reconciliation compares.
 SELECT EXISTS (SELECT FROM gl.bank_matches AS m WHERE m.partition_id = @partition_id AND m.version = @version AND m.account = @account AND m.matched AND m.statement_sequence IS NULL);
@@ -113,8 +118,8 @@ SELECT EXISTS (SELECT FROM gl.bank_matches AS m WHERE m.partition_id = @partitio
 -- and no other line of the statement has them.
 --
 -- Most lines are matched. So lines and matches are compared by their keys, which indexes have,
--- and only those that are left are read. A statement adds up, so its balances stand for its lines
--- unless some of them are of later days.
+-- and only those that are left are read. It runs under JoinWhole. A statement adds up, so its
+-- balances stand for its lines unless some of them are of later days.
 WITH discarded AS (
     SELECT s.sequence
     FROM gl.bank_discards AS d
@@ -149,9 +154,14 @@ bank_open AS MATERIALIZED (
         AND NOT EXISTS (SELECT FROM bank_taken AS m WHERE m.statement_sequence = l.sequence AND m.line_number = l.line_number)
 ),
 bank AS MATERIALIZED (
-    SELECT l.sequence, l.line_number, l.booking_date, l.value_date, l.statement_id, l.part, l.amount, l.reference, l.end_to_end_id, l.description
+    SELECT o.sequence, o.line_number, l.booking_date, l.value_date, l.statement_id, l.part, l.amount, l.reference, l.end_to_end_id, l.description
     FROM bank_open AS o
-    JOIN gl.bank_lines AS l ON l.partition_id = @partition_id AND l.version = @version AND l.sequence = o.sequence AND l.line_number = o.line_number
+    CROSS JOIN LATERAL (
+        SELECT x.booking_date, x.value_date, x.statement_id, x.part, x.amount, x.reference, x.end_to_end_id, x.description
+        FROM gl.bank_lines AS x
+        WHERE x.partition_id = @partition_id AND x.version = @version AND x.sequence = o.sequence AND x.line_number = o.line_number
+        LIMIT 1 -- by the index, since few lines are left
+    ) AS l
 ),
 book_taken AS (
     SELECT m.journal_sequence, m.line_number
@@ -164,7 +174,7 @@ book_taken AS (
                 AND e.journal_sequence = m.journal_sequence AND e.line_number = m.line_number AND e.sequence > m.sequence AND e.sequence <= @known
         )
 ),
-book_open AS (
+book_open AS MATERIALIZED (
     SELECT l.sequence, l.line_number, l.effective_date, l.description, CASE WHEN l.side = 'debit' THEN l.amount ELSE -l.amount END AS amount
     FROM gl.journal_lines AS l
     WHERE l.partition_id = @partition_id AND l.version = @ledger_version AND l.account = @account AND l.currency = @currency AND l.sequence <= @known
@@ -178,7 +188,7 @@ book AS MATERIALIZED (
         SELECT x.journal_id, x.journal_number, x.description
         FROM gl.journals AS x
         WHERE x.partition_id = @partition_id AND x.version = @ledger_version AND x.sequence = o.sequence
-        LIMIT 1 -- by the index, since few lines are left
+        LIMIT 1
     ) AS j
 ),
 bank_keys AS (

@@ -91,10 +91,10 @@ func (s *source) requireAccount(ctx context.Context, tx pgx.Tx, q ports.ReadMode
 	return err
 }
 
-// readReconciliation reads at least one row. It refuses to read rows of an earlier release, which
-// lack what the query compares: read.rebuilding. The version of this release is being built then.
-func (s *source) readReconciliation(ctx context.Context, db gldb.DBTX, p *gldb.BankReconciliationParams) ([]gldb.BankReconciliationRow, error) {
-	earlier, err := s.queries.HasEarlierBankRows(ctx, db, &gldb.HasEarlierBankRowsParams{PartitionID: p.PartitionID, Version: p.Version, Account: p.Account})
+// readReconciliation reads at least one row, and no rows of an earlier release, which lack what
+// the query compares: read.rebuilding. The version of this release is being built then.
+func (s *source) readReconciliation(ctx context.Context, tx pgx.Tx, p *gldb.BankReconciliationParams) ([]gldb.BankReconciliationRow, error) {
+	earlier, err := s.queries.HasEarlierBankRows(ctx, tx, &gldb.HasEarlierBankRowsParams{PartitionID: p.PartitionID, Version: p.Version, Account: p.Account})
 	if err != nil {
 		return nil, fmt.Errorf("release of bank rows: %w", err)
 	}
@@ -102,7 +102,10 @@ func (s *source) readReconciliation(ctx context.Context, db gldb.DBTX, p *gldb.B
 		return nil, fault.New(fault.Unavailable, "read.rebuilding", "this release builds the rows of this report; ask again once the new version is switched to").
 			WithRetryAfter(time.Minute)
 	}
-	rows, err := s.queries.BankReconciliation(ctx, db, p)
+	if err := s.queries.JoinWhole(ctx, tx); err != nil {
+		return nil, fmt.Errorf("settings of the bank reconciliation: %w", err)
+	}
+	rows, err := s.queries.BankReconciliation(ctx, tx, p)
 	if err != nil {
 		return nil, fmt.Errorf("bank reconciliation: %w", err)
 	}

@@ -7,6 +7,7 @@ import (
 	"maps"
 	"slices"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 
@@ -414,15 +415,18 @@ func (c *checklist) addBankAccounts(ctx context.Context) error {
 		if a.HasGap || event.DateOf(a.LastStatement.Time) < c.span.End {
 			missing = append(missing, name)
 		}
-		rows, err := c.readReconciliation(ctx, c.pool, &gldb.BankReconciliationParams{
-			PartitionID: int32(c.q.Partition), Version: int32(c.q.Versions[gl.ProjectionBank]), LedgerVersion: int32(c.ledger.Version), Account: a.Account, Currency: a.Currency,
-			Known: int64(c.q.Known), AsOf: date(c.span.End),
+		err := pgx.BeginTxFunc(ctx, c.pool, pgx.TxOptions{AccessMode: pgx.ReadOnly}, func(tx pgx.Tx) error {
+			rows, err := c.readReconciliation(ctx, tx, &gldb.BankReconciliationParams{
+				PartitionID: int32(c.q.Partition), Version: int32(c.q.Versions[gl.ProjectionBank]), LedgerVersion: int32(c.ledger.Version), Account: a.Account, Currency: a.Currency,
+				Known: int64(c.q.Known), AsOf: date(c.span.End),
+			})
+			if err == nil && rows[0].UnmatchedLines > 0 {
+				unmatched = append(unmatched, name)
+			}
+			return err
 		})
 		if err != nil {
 			return err
-		}
-		if rows[0].UnmatchedLines > 0 {
-			unmatched = append(unmatched, name)
 		}
 	}
 	c.add(contract.ModuleName, "bank_statements", contract.BlocksNothing, "gl.import_bank_statement through "+c.span.End.String(), missing)

@@ -338,9 +338,14 @@ bank_open AS MATERIALIZED (
         AND NOT EXISTS (SELECT FROM bank_taken AS m WHERE m.statement_sequence = l.sequence AND m.line_number = l.line_number)
 ),
 bank AS MATERIALIZED (
-    SELECT l.sequence, l.line_number, l.booking_date, l.value_date, l.statement_id, l.part, l.amount, l.reference, l.end_to_end_id, l.description
+    SELECT o.sequence, o.line_number, l.booking_date, l.value_date, l.statement_id, l.part, l.amount, l.reference, l.end_to_end_id, l.description
     FROM bank_open AS o
-    JOIN gl.bank_lines AS l ON l.partition_id = $3 AND l.version = $4 AND l.sequence = o.sequence AND l.line_number = o.line_number
+    CROSS JOIN LATERAL (
+        SELECT x.booking_date, x.value_date, x.statement_id, x.part, x.amount, x.reference, x.end_to_end_id, x.description
+        FROM gl.bank_lines AS x
+        WHERE x.partition_id = $3 AND x.version = $4 AND x.sequence = o.sequence AND x.line_number = o.line_number
+        LIMIT 1 -- by the index, since few lines are left
+    ) AS l
 ),
 book_taken AS (
     SELECT m.journal_sequence, m.line_number
@@ -353,7 +358,7 @@ book_taken AS (
                 AND e.journal_sequence = m.journal_sequence AND e.line_number = m.line_number AND e.sequence > m.sequence AND e.sequence <= $6
         )
 ),
-book_open AS (
+book_open AS MATERIALIZED (
     SELECT l.sequence, l.line_number, l.effective_date, l.description, CASE WHEN l.side = 'debit' THEN l.amount ELSE -l.amount END AS amount
     FROM gl.journal_lines AS l
     WHERE l.partition_id = $3 AND l.version = $9 AND l.account = $5 AND l.currency = $7 AND l.sequence <= $6
@@ -367,7 +372,7 @@ book AS MATERIALIZED (
         SELECT x.journal_id, x.journal_number, x.description
         FROM gl.journals AS x
         WHERE x.partition_id = $3 AND x.version = $9 AND x.sequence = o.sequence
-        LIMIT 1 -- by the index, since few lines are left
+        LIMIT 1
     ) AS j
 ),
 bank_keys AS (
@@ -488,8 +493,8 @@ type BankReconciliationRow struct {
 // and no other line of the statement has them.
 //
 // Most lines are matched. So lines and matches are compared by their keys, which indexes have,
-// and only those that are left are read. A statement adds up, so its balances stand for its lines
-// unless some of them are of later days.
+// and only those that are left are read. It runs under JoinWhole. A statement adds up, so its
+// balances stand for its lines unless some of them are of later days.
 func (q *Queries) BankReconciliation(ctx context.Context, db DBTX, arg *BankReconciliationParams) ([]BankReconciliationRow, error) {
 	rows, err := db.Query(ctx, bankReconciliation,
 		arg.Skip,
@@ -597,6 +602,17 @@ func (q *Queries) HasEarlierBankRows(ctx context.Context, db DBTX, arg *HasEarli
 	var exists bool
 	err := row.Scan(&exists)
 	return exists, err
+}
+
+const joinWhole = `-- name: JoinWhole :exec
+SELECT set_config('enable_nestloop', 'off', true)
+`
+
+// Until the end of the transaction the planner joins by hashing or merging. Where it knows too
+// little about an account it expects one line, and would compare each line with each match.
+func (q *Queries) JoinWhole(ctx context.Context, db DBTX) error {
+	_, err := db.Exec(ctx, joinWhole)
+	return err
 }
 
 const journalPaymentInsert = `-- name: JournalPaymentInsert :exec
