@@ -28,7 +28,7 @@ ON CONFLICT DO NOTHING;
 
 -- name: BankJournalInsert :exec
 INSERT INTO gl.bank_journals (partition_id, version, sequence, journal_id)
-VALUES (@partition_id, @version, @sequence, @journal_id)
+SELECT @partition_id, @version, unnest(@sequences::bigint[]), unnest(@journal_ids::text[])
 ON CONFLICT DO NOTHING;
 
 -- name: BankMatchInsert :exec

@@ -9,6 +9,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/modules/gl/adapters/postgres/internal/gldb"
 	"github.com/erpbackbone/backbone/modules/gl/domain"
 	"github.com/erpbackbone/backbone/ports"
@@ -70,6 +71,9 @@ func (p *BankProjection) Apply(ctx context.Context, tx ports.ProjectionTx, b por
 	if err != nil {
 		return err
 	}
+	if err := p.addJournals(ctx, db, b); err != nil {
+		return err
+	}
 	for i := range b.Events {
 		if err := p.apply(ctx, db, int32(b.Version), &b.Events[i]); err != nil {
 			return fmt.Errorf("event %s: %w", b.Events[i].ID, err)
@@ -78,9 +82,23 @@ func (p *BankProjection) Apply(ctx context.Context, tx ports.ProjectionTx, b por
 	return nil
 }
 
+// addJournals remembers the journals of a batch in one statement, before the matches that name them.
+func (p *BankProjection) addJournals(ctx context.Context, db pgx.Tx, b ports.ProjectionBatch) error {
+	rows := gldb.BankJournalInsertParams{PartitionID: int32(b.Partition), Version: int32(b.Version)}
+	for i := range b.Events {
+		if e := &b.Events[i]; e.Type == domain.EventJournalPosted {
+			rows.Sequences, rows.JournalIds = append(rows.Sequences, int64(e.Sequence)), append(rows.JournalIds, e.Stream.ID)
+		}
+	}
+	if len(rows.Sequences) == 0 {
+		return nil
+	}
+	return p.queries.BankJournalInsert(ctx, db, &rows)
+}
+
 func (p *BankProjection) apply(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded) error {
 	if e.Type == domain.EventJournalPosted {
-		return p.addJournal(ctx, db, version, e)
+		return p.addPayments(ctx, db, version, e)
 	}
 	data, err := e.Data()
 	if err != nil {
@@ -97,18 +115,18 @@ func (p *BankProjection) apply(ctx context.Context, db pgx.Tx, version int32, e 
 	return nil
 }
 
-// addJournal remembers the journal, and the payments that it refers to. Most refer to none.
-func (p *BankProjection) addJournal(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded) error {
-	if err := p.queries.BankJournalInsert(ctx, db, &gldb.BankJournalInsertParams{
-		PartitionID: int32(e.Partition), Version: version, Sequence: int64(e.Sequence), JournalID: e.Stream.ID,
-	}); err != nil {
+// addPayments remembers the payments that a journal refers to. Most refer to none, so nothing else
+// of a journal is decoded.
+func (p *BankProjection) addPayments(ctx context.Context, db pgx.Tx, version int32, e *event.Recorded) error {
+	list, found, err := jsondoc.Member(e.Payload, "entity_refs")
+	if err != nil || !found {
 		return err
 	}
-	body, err := e.Body()
-	if err != nil {
+	var refs []event.EntityRef
+	if err := json.Unmarshal(list, &refs); err != nil {
 		return err
 	}
-	for _, ref := range body.EntityRefs {
+	for _, ref := range refs {
 		if ref.Type != domain.EntityPayment {
 			continue
 		}

@@ -151,23 +151,23 @@ func (q *Queries) BankDiscardInsert(ctx context.Context, db DBTX, arg *BankDisca
 
 const bankJournalInsert = `-- name: BankJournalInsert :exec
 INSERT INTO gl.bank_journals (partition_id, version, sequence, journal_id)
-VALUES ($1, $2, $3, $4)
+SELECT $1, $2, unnest($3::bigint[]), unnest($4::text[])
 ON CONFLICT DO NOTHING
 `
 
 type BankJournalInsertParams struct {
 	PartitionID int32
 	Version     int32
-	Sequence    int64
-	JournalID   string
+	Sequences   []int64
+	JournalIds  []string
 }
 
 func (q *Queries) BankJournalInsert(ctx context.Context, db DBTX, arg *BankJournalInsertParams) error {
 	_, err := db.Exec(ctx, bankJournalInsert,
 		arg.PartitionID,
 		arg.Version,
-		arg.Sequence,
-		arg.JournalID,
+		arg.Sequences,
+		arg.JournalIds,
 	)
 	return err
 }
