@@ -647,8 +647,8 @@ func (w *worker) endMonth(b *yearBooks, m int) {
 	w.freeze(b, last)
 	w.do("gl_accountant", b, "gl.run_recurring", object{"through": last})
 	w.reverseDue(b, last)
-	w.do("gl_accountant", b, "gl.run_allocation", object{"allocation_id": "rent", "period": period})
-	w.do("gl_accountant", b, "gl.revalue", object{"period": period})
+	w.onBalances(b, "gl.run_allocation", object{"allocation_id": "rent", "period": period})
+	w.onBalances(b, "gl.revalue", object{"period": period})
 	soft := object{"module": "gl", "period": period, "level": "soft"}
 	w.do("controller", b, "gl.close_period", soft)
 	w.freeze(b, last)
@@ -674,6 +674,14 @@ func (w *worker) until(b *yearBooks, what string, step func() (done bool, code s
 		codes[code]++
 	}
 	w.y.fail(fmt.Errorf("%s in %s never succeeded: %v", what, b.entity, codes))
+}
+
+// onBalances repeats an intent that is planned on balances until no journal is posted to them beside it.
+func (w *worker) onBalances(b *yearBooks, intentType string, payload object) {
+	w.until(b, intentType, func() (bool, string) {
+		_, code := w.do("gl_accountant", b, intentType, payload, "append.condition_failed")
+		return code != "append.condition_failed", code
+	})
 }
 
 // reverseDue reverses all journals that are due.
