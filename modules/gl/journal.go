@@ -15,7 +15,7 @@ import (
 
 func journalTypes() []module.EventType {
 	posted := declare(domain.EventJournalPosted, "A journal entered the general ledger. Debits equal credits in every currency and in functional currency.", `{
-		"journal_number": "GJ-2026-000001", "journal_type": "general", "description": "Rent for March",
+		"journal_number": "OLD-2026-17", "journal_type": "general", "description": "Rent for March",
 		"functional_currency": "USD", "fiscal_year": "2026", "period": "2026-03",
 		"lines": [
 			{"line_number": 1, "account": "6000", "debit_credit": "debit", "amount": 1200.00, "currency": "USD", "amount_in_reporting_currency": 1200.00},

@@ -213,19 +213,26 @@ func TestRawJournals(t *testing.T) {
 	}
 	require.Equal(t, "append.dimension_missing", fault.CodeOf(b.raw("gl.journal.posted", "gl.journal", journal("", usd("5"), usd("5")), nil)))
 
-	// A number that a migration took from the ledger's series stops it.
-	next := regexp.MustCompile(`"M-[^"]*"`).ReplaceAllString(journal("", usd("5"), usd("5")), `"GJ-2026-000001"`)
-	require.NoError(t, b.raw("gl.journal.posted", "gl.journal", next, department))
-	b.refuse(t, "gl.journal.duplicate", "gl_accountant", "gl.post_journal", twoLines("5", "5", "USD", "2026-03-15"))
+	// A journal with the next number of a series would end it.
+	for number, code := range map[string]string{
+		"GJ-2026-000001": "gl.journal.number_reserved", "SL-FY 26-1234567": "gl.journal.number_reserved", "CL-2025-000001": "gl.journal.number_reserved",
+		"GJ-2026-17": "", "JE-2026-000001": "", "OLD-GJ-2026-000001": "",
+	} {
+		numbered := regexp.MustCompile(`"M-[^"]*"`).ReplaceAllString(journal("", usd("5"), usd("5")), `"`+number+`"`)
+		err := b.raw("gl.journal.posted", "gl.journal", numbered, department)
+		require.Equal(t, code, fault.CodeOf(err), number)
+		problems.Check(t, err)
+	}
+	b.execute(t, "gl_accountant", "gl.post_journal", twoLines("5", "5", "USD", "2026-03-15"))
 }
 
 func TestJournalNumber_Duplicate(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
-	b.execute(t, "gl_accountant", "gl.post_journal", examplePostJournal)
-	data := `{"journal_number": "GJ-2026-000001", "description": "x", "lines": [
+	data := `{"journal_number": "M-1", "description": "x", "lines": [
 		{"line_number": 1, "account": "6000", "debit_credit": "debit", "amount": 1, "currency": "USD"},
 		{"line_number": 2, "account": "1000", "debit_credit": "credit", "amount": 1, "currency": "USD"}]}`
+	require.NoError(t, b.raw("gl.journal.posted", "gl.journal", data, map[string]string{"department": "ENG"}))
 	err := b.raw("gl.journal.posted", "gl.journal", data, map[string]string{"department": "ENG"})
 	require.Equal(t, fault.Conflict, fault.KindOf(err))
 }

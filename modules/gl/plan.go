@@ -55,7 +55,6 @@ func postingDate(in module.Input, given *event.Date) (event.Date, error) {
 
 // duplicates has the code and subject of the fault for a taken business key, by event type.
 var duplicates = map[string]struct{ code, what string }{
-	domain.EventJournalPosted:         {"gl.journal.duplicate", "a journal with this number"},
 	domain.EventAccountDefined:        {"gl.account.duplicate", "an account with this code"},
 	domain.EventDimensionValueDefined: {"gl.dimension_value.duplicate", "this value of the dimension"},
 	domain.EventFiscalYearDefined:     {"gl.fiscal_year.duplicate", "a fiscal year with this label"},

@@ -91,7 +91,7 @@ func TestReverseJournal_ClosingJournal(t *testing.T) {
 	t.Parallel()
 	b := newLedger(t)
 	id := ids{}.NewID(now).String()
-	data := fmt.Sprintf(`{"journal_number": "CL-2025-000001", "journal_type": "closing", "journal_id": %q, "description": "x", "lines": [
+	data := fmt.Sprintf(`{"journal_number": "M-1", "journal_type": "closing", "journal_id": %q, "description": "x", "lines": [
 		{"line_number": 1, "account": "6000", "debit_credit": "debit", "amount": 1, "currency": "USD"},
 		{"line_number": 2, "account": "1000", "debit_credit": "credit", "amount": 1, "currency": "USD"}]}`, id)
 	require.NoError(t, b.rawOn("gl.journal.posted", "gl.journal", id, data, map[string]string{"department": "ENG"}))

@@ -81,7 +81,7 @@ func TestChecks_OtherData(t *testing.T) {
 		{"gl.bank_statement.imported", "gl.bank_statement.data_invalid", `[]`},
 		{"gl.journal.posted", "gl.journal.data_invalid", `[]`},
 		{"gl.journal.posted", "gl.journal.data_invalid", `{"lines": 1}`},
-		{"gl.journal.posted", "gl.journal.side_invalid", `{"journal_number": "GJ-2026-000001", "description": "x", "functional_currency": "USD", "lines": [
+		{"gl.journal.posted", "gl.journal.side_invalid", `{"journal_number": "OLD-1", "description": "x", "functional_currency": "USD", "lines": [
 			{"line_number": 1, "account": "1000", "debit_credit": "both", "amount": 1, "currency": "USD"}, {"line_number": 2, "account": "6000", "debit_credit": "credit", "amount": 1, "currency": "USD"}]}`},
 	} {
 		var codes []string

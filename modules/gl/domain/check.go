@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"regexp"
 	"slices"
 	"sort"
+	"strings"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -20,11 +22,25 @@ const (
 	maxAccount    = 64 // bytes
 )
 
+// seriesNumber is the form of the numbers that the ledger gives out. A journal of a raw append that has
+// the next number of a series would end the series: a refused journal takes no number, so each
+// further one would be refused too.
+var seriesNumber = regexp.MustCompile(`^(` + strings.Join(prefixes(), "|") + `)-.+-[0-9]{6,}$`)
+
+func prefixes() (out []string) {
+	for _, t := range JournalTypes() {
+		out = append(out, t.Prefix())
+	}
+	return out
+}
+
 // CheckJournal is the check of gl.journal.posted. It runs before every append, raw ones
 // included, so that every journal in the log balances: debit equals credit exactly in each
 // currency and in functional currency. It also checks the number of lines and their
 // numbering, the form and scale of amounts, and the totals. It refuses a journal that moves
-// nothing and one without a description. Faults: gl.journal.line_count, gl.journal.zero, text.blank,
+// nothing, one without a description, and a number that the ledger gives out itself; in journals of
+// intents the number is not drawn yet. Faults: gl.journal.number_reserved, gl.journal.line_count,
+// gl.journal.zero, text.blank,
 // gl.journal.line_number_invalid, gl.journal.unbalanced,
 // gl.journal.unbalanced_functional, gl.journal.functional_currency_invalid,
 // gl.journal.functional_amount_mismatch, gl.journal.total_mismatch, money.*.
@@ -32,6 +48,11 @@ func CheckJournal(data json.RawMessage, _ map[string]string) error {
 	j, err := DecodeJournal(data)
 	if err != nil {
 		return decodeFault(err)
+	}
+	if seriesNumber.MatchString(j.JournalNumber) {
+		return fault.New(fault.FailedPrecondition, "gl.journal.number_reserved",
+			"numbers like GJ-2026-000001 are given out by the ledger; choose another form, such as the number of the earlier system after its name").
+			WithField("/journal_number")
 	}
 	return j.Check()
 }
