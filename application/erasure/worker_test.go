@@ -81,7 +81,11 @@ func TestWorker_WakesOnApproval(t *testing.T) {
 	defer stop()
 	running.Go(func() { worker.Run(ctx) })
 	s := b.createApprovedRequest(t)
-	testkit.Eventually(t, time.Minute, func() bool { return b.getStatus(t, s.ID).State == "announced" })
+	testkit.Eventually(t, time.Minute, func() bool {
+		b.clock.Advance(200 * time.Millisecond) // the worker waits if it saw the approval before its event was recorded
+		b.reportNode(t, "node-1", 0)
+		return b.getStatus(t, s.ID).State == "announced"
+	})
 	require.Equal(t, "announced", b.getStatus(t, s.ID).State, "the node has not evicted the key yet")
 	b.reportNode(t, "node-1", b.storedRequest(t, s.ID).Generation)
 	testkit.Eventually(t, time.Minute, func() bool {
