@@ -10,7 +10,6 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/plugin"
-	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/application/administration"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/module"
@@ -32,7 +31,7 @@ func (a *App) composeAdministration(ctx context.Context, clock ports.Clock, poli
 	a.administration = administration.NewLog(administration.LogConfig{
 		Entities: a.Store.Directory, Streams: a.Store.Events, Writer: administrationWriter{a.appends}, Directory: a.Store.Directory, LogName: installation.LogName, Clock: clock, Logger: a.logger, Policy: policy,
 		Adoptions: []administration.Adoption{
-			administration.AdoptWebhooks(a.Store.Webhooks.FormerHosts, formerWebhooks(a.Store)),
+			administration.AdoptWebhooks(a.Store.Webhooks.FormerHosts, a.Store.formerWebhooks),
 			administration.AdoptSubscriptions(a.Store.Subscriptions.Subscriptions),
 			administration.AdoptMessageDecisions(a.Store.Subscriptions),
 			administration.AdoptProjections(a.Store.ProjectionVersions.ListProjections),
@@ -105,11 +104,11 @@ func (b bookHeads) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) {
 }
 
 // bookLog is the log of legal entities, like bookHeads.
-type bookLog struct{ *eventlog.Reader }
+type bookLog struct{ EventStore }
 
 // PartitionHeads implements ports.HeadReader.
 func (b bookLog) PartitionHeads(ctx context.Context) (map[event.PartitionID]ports.Head, error) {
-	heads, err := b.Reader.PartitionHeads(ctx)
+	heads, err := b.EventStore.PartitionHeads(ctx)
 	return ports.WithoutAdministration(heads), err
 }
 

@@ -13,7 +13,6 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
-	"maps"
 	"os"
 	"regexp"
 	"slices"
@@ -25,8 +24,6 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/adapters/jq"
-	"github.com/erpbackbone/backbone/adapters/jsonschema"
-	"github.com/erpbackbone/backbone/adapters/opa"
 	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/postgres/migrate"
@@ -92,7 +89,7 @@ func Migrate(ctx context.Context, ownerDSN string, progress func(string), module
 
 // App holds the composed services of a node, without its HTTP API.
 type App struct {
-	Store         *postgres.Database
+	Store         Stores
 	Catalog       *module.Catalog
 	Registry      *registry.Registry
 	Upcaster      *upcasting.Service
@@ -108,6 +105,8 @@ type App struct {
 	administration *administration.Log
 
 	config      configs.Config
+	clock       ports.Clock
+	ids         ports.IDSource
 	logger      *slog.Logger
 	metrics     *prometheus.Metrics
 	expiry      *pipeline.Expiry
@@ -191,13 +190,27 @@ func storeConfig(c configs.Config, o Options) postgres.Config {
 func Open(ctx context.Context, config configs.Config, o Options) (*App, error) {
 	o = o.completed()
 	config.Node.ID = nodeID(config) // one id for all work of this node
-	clock, ids := system.Clock{}, system.NewIDs()
-	store, err := postgres.Open(ctx, storeConfig(config, o))
+	in, err := connect(ctx, config, o)
 	if err != nil {
 		return nil, err
 	}
-	a := &App{config: config, logger: o.Logger, metrics: o.metrics, Store: store, background: streams.NewBackground()}
-	if err := a.compose(ctx, clock, ids, o); err != nil {
+	return openOn(ctx, config, in, o)
+}
+
+// OpenOn composes an App over an infrastructure of the caller, as Open does. Run does no work of
+// the fan-out and of webhooks; see PublishTo and DeliverWith.
+func OpenOn(ctx context.Context, config configs.Config, in Infrastructure, o Options) (*App, error) {
+	o = o.completed()
+	o.serves = true
+	return openOn(ctx, config, in, o)
+}
+
+func openOn(ctx context.Context, config configs.Config, in Infrastructure, o Options) (*App, error) {
+	a := &App{config: config, logger: o.Logger, metrics: o.metrics, Store: in.Stores, clock: in.Clock, ids: in.IDs, Catalog: in.Catalog, background: streams.NewBackground()}
+	if err := a.compose(ctx, in, o); err != nil {
+		if a.personal == nil && in.Keys != nil {
+			in.Keys.Store.Close()
+		}
 		a.Close()
 		return nil, err
 	}
@@ -238,20 +251,10 @@ func cachedQueries(c *module.Catalog) []string {
 // path that seals with it, the head watcher before the subscriptions and projections that wait
 // for it, the projections before the erasures that recompute their rows, and the reports before
 // the pipeline whose planners read them.
-func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource, o Options) error {
-	schemas := jsonschema.New()
-	var err error
-	if a.Catalog, err = buildCatalog(schemas, o.Modules); err != nil {
-		return err
-	}
-	policies := allPolicies(a.Catalog)
-	engine, err := opa.New(policies, opa.WithData("roles", a.Catalog.RoleRights()), opa.WithCache(a.config.Policy.CachedDecisions, cachedQueries(a.Catalog)...))
-	if err != nil {
-		return fmt.Errorf("policies: %w", err)
-	}
-	c := a.config
+func (a *App) compose(ctx context.Context, in Infrastructure, o Options) (err error) {
+	c, clock, ids := a.config, in.Clock, in.IDs
 	a.eventTypes = administration.NewEventTypes(a.Store.Registry)
-	a.Registry = registry.New(a.eventTypes, schemas, jq.New(), a.Catalog, clock)
+	a.Registry = registry.New(a.eventTypes, in.Schemas, jq.New(), a.Catalog, clock)
 	a.Registry.SetLegalEntities(a.Store.Directory)
 	a.Upcaster = upcasting.New(a.Registry)
 	if err := a.Registry.RegisterBuiltIn(ctx); err != nil {
@@ -262,7 +265,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 			return err
 		}
 	}
-	if err := a.openPersonal(ctx, o, clock); err != nil {
+	if err := a.composePersonal(ctx, in.Keys, clock); err != nil {
 		return err
 	}
 	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: a.Registry, IDs: ids, Limits: appendLimits(c.Limits), Sealer: a.vault, Upcaster: a.Upcaster})
@@ -276,7 +279,7 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 		return err
 	}
 	a.Tenancy = tenancy.New(tenancy.Config{
-		LegalEntities: a.Store.Directory, LegalEntityCreated: a.legalEntityCreated, Principals: a.Principals, Policies: engine, Owner: a.Catalog.Owner, TypeOwners: a.Registry.Owners, Roles: a.Catalog.RoleNames(),
+		LegalEntities: a.Store.Directory, LegalEntityCreated: a.legalEntityCreated, Principals: a.Principals, Policies: in.Policies, Owner: a.Catalog.Owner, TypeOwners: a.Registry.Owners, Roles: a.Catalog.RoleNames(),
 		Clock: clock, IDs: ids, AllowDevelopmentTokens: o.AllowDevelopmentTokens,
 	})
 	a.streams = streams.New(streams.Config{Writer: streamWriter{a.appends}, Reader: a.Store.Events, Catalog: a.Catalog, Roles: a.Catalog.RoleNames()})
@@ -290,16 +293,6 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	if a.personal != nil { // without a key service there are none
 		authenticator := snapshots.NewAuthenticator(a.vault, a.logger, a.metrics)
 		entitySnapshots, streamSnapshots = snapshots.NewEntities(a.Store.Snapshots, authenticator), snapshots.NewStreams(a.Store.Snapshots, authenticator)
-	}
-	handlers, sources := map[string]ports.ProjectionHandler{}, map[string]ports.ReadModelSource{}
-	for _, m := range o.Modules {
-		maps.Copy(handlers, m.Projections)
-		if m.ReadModels == nil {
-			continue
-		}
-		for name, source := range m.ReadModels(a.Store.Pool()) {
-			sources[module.ReadModelPath(m.Name(), name)] = postgres.ReadModel(source)
-		}
 	}
 	if err := a.composeDisclosures(a.administration, cursors, clock, ids); err != nil {
 		return err
@@ -316,24 +309,24 @@ func (a *App) compose(ctx context.Context, clock ports.Clock, ids ports.IDSource
 	if err := a.composeSubscriptions(clock, ids, cursors); err != nil {
 		return err
 	}
-	if err := a.composeProjections(handlers, clock); err != nil {
+	if err := a.composeProjections(in.Handlers, clock); err != nil {
 		return err
 	}
 	if a.personal != nil {
 		if err := a.personal.addErasures(a, a.administration, cursors, clock, ids); err != nil {
 			return err
 		}
-		if err := a.personal.addRedactions(ctx, a, a.administration, clock, ids); err != nil {
+		if err := a.personal.addRedactions(a, in.Stores.Redactions, a.administration, clock, ids); err != nil {
 			return err
 		}
 	}
-	a.Reports, err = query.NewReports(a.Query, a.Catalog.ReadModels(), sources, a.Runner, 5*time.Second)
+	a.Reports, err = query.NewReports(a.Query, a.Catalog.ReadModels(), in.ReadModels, a.Runner, 5*time.Second)
 	if err != nil {
 		return err
 	}
 	a.Figures = query.NewFigures(a.Query, a.Reports, a.Catalog.Figures())
 	a.Pipeline, err = pipeline.New(pipeline.Config{
-		Catalog: a.Catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: a.Store.Appender, Events: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Intents: a.Store.Intents,
+		Catalog: a.Catalog, Schemas: in.Schemas, Policies: in.Policies, Preparer: preparer, Appender: a.Store.Appender, Events: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Intents: a.Store.Intents,
 		Idempotency: a.Store.Intents, Reports: a.Reports, Clock: clock, IDs: ids, Retries: c.Intake.Retries, Logger: a.logger,
 		Limits: pipeline.Limits{KeyTTL: c.Idempotency.TTL, CachedStreams: c.Intake.CachedStreams, SnapshotEvery: c.Query.SnapshotEvery},
 		Sealer: a.vault, Opener: a.vault, Fingerprints: a.vault,
@@ -480,14 +473,11 @@ func (a *App) Close() {
 		a.verifications.Close()
 	}
 	if a.fanout != nil {
-		a.fanout.publisher.Close()
+		a.fanout.close()
 	}
 	a.Store.Close()
 	if a.personal != nil {
-		a.personal.store.Close()
-		if a.personal.redactor != nil {
-			a.personal.redactor.Close()
-		}
+		a.personal.Store.Close()
 	}
 	if err := a.ownedKeys.stop(); err != nil {
 		a.logger.Warn("the embedded key server did not stop cleanly", "error", err)

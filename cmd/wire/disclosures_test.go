@@ -34,7 +34,7 @@ func TestAccessesAreVerified(t *testing.T) {
 		require.NoError(t, a.disclosures.Record(t.Context(), reader, disclosure.Purpose{Operation: "exportEvents"}, access.Access{Kind: access.Export}))
 	}
 	findings := func() (kinds []verify.FindingKind) {
-		reports, err := verify.Run(t.Context(), a.Store.Chains(), "acme", []string{ports.AdministrativeCode}, nil)
+		reports, err := verify.Run(t.Context(), a.Store.Chains, "acme", []string{ports.AdministrativeCode}, nil)
 		require.NoError(t, err)
 		for _, f := range reports[0].Findings {
 			kinds = append(kinds, f.Kind)

@@ -10,6 +10,7 @@ import (
 	"github.com/erpbackbone/backbone/application/disclosure"
 	"github.com/erpbackbone/backbone/application/fanout"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 // natsPublisher is the name under which the fan-out to NATS keeps its cursors and leases.
@@ -19,6 +20,7 @@ const natsPublisher = "nats"
 type fanoutRunner struct {
 	publisher  *nats.Publisher
 	dispatcher atomic.Pointer[fanout.Dispatcher] // set after the publisher, whose Reconnected may be called before
+	close      func()
 }
 
 // composeFanout composes the fan-out if one is configured. The node starts while the broker is
@@ -43,17 +45,11 @@ func (a *App) composeFanout(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	dispatcher, err := fanout.New(fanout.Config{
-		Name: natsPublisher, Node: a.config.Node.ID, Publisher: f.publisher, Cursors: a.Store.Publishers, Leases: a.Store.Leases, Heads: bookHeads{a.heads}, Log: a.Store.Events,
-		Encoder: presenter{opener: a.vault, upcaster: a.Upcaster, entities: a.Store.Directory, reader: a.readerOf(c.Reader, disclosure.Purpose{Operation: "fanout"})},
-		Clock:   system.Clock{}, Logger: a.logger, Observer: a.metrics, Limits: fanout.Limits{Batch: c.Batch, Workers: c.Workers}, Timing: fanout.StandardTiming,
-	})
-	if err != nil {
+	if err := a.publishTo(f, natsPublisher, f.publisher); err != nil {
 		f.publisher.Close()
 		return err
 	}
-	f.dispatcher.Store(dispatcher)
-	a.fanout = f
+	f.close = f.publisher.Close
 	switch err := f.publisher.Verify(ctx); fault.KindOf(err) {
 	case fault.FailedPrecondition:
 		return err
@@ -63,6 +59,27 @@ func (a *App) composeFanout(ctx context.Context) error {
 		}
 		return nil
 	}
+}
+
+// PublishTo composes the fan-out of the log to a broker under a name, which Run does then. Call it
+// before Run.
+func (a *App) PublishTo(name string, broker ports.Publisher) error {
+	return a.publishTo(&fanoutRunner{close: func() {}}, name, broker)
+}
+
+func (a *App) publishTo(f *fanoutRunner, name string, broker ports.Publisher) error {
+	c := a.config.NATS
+	dispatcher, err := fanout.New(fanout.Config{
+		Name: name, Node: a.config.Node.ID, Publisher: broker, Cursors: a.Store.Publishers, Leases: a.Store.Leases, Heads: bookHeads{a.heads}, Log: a.Store.Events,
+		Encoder: presenter{opener: a.vault, upcaster: a.Upcaster, entities: a.Store.Directory, reader: a.readerOf(c.Reader, disclosure.Purpose{Operation: "fanout"})},
+		Clock:   a.clock, Logger: a.logger, Observer: a.metrics, Limits: fanout.Limits{Batch: c.Batch, Workers: c.Workers}, Timing: fanout.StandardTiming,
+	})
+	if err != nil {
+		return err
+	}
+	f.dispatcher.Store(dispatcher)
+	a.fanout = f
+	return nil
 }
 
 // FanoutStatus reports how far every legal entity of a database is published to NATS.

@@ -23,14 +23,35 @@ import (
 // Keyring holds the key service, the key store, the export store and the rotation of keys. It
 // needs no module catalog, so that tools can open it too.
 type Keyring struct {
-	service  *keyService
-	store    *keystore.Store
+	Keys
+	service  *keyService // that Close stops; nil: another closes it
 	signer   *receiptSigner
-	Erasures *keystore.ErasureRegister
-	KEKs     *keystore.Rotation
-	Exports  ports.ExportStore // stores receipts, certificates and exports of keys
 	Gate     *erasure.Gate
 	Rotation *keyrotation.Service
+}
+
+// Keys are the stores of keys and the key service, with what each of their roles may do.
+type Keys struct {
+	Store    KeyStore
+	Erasures ports.ErasureRegister
+	KEKs     KEKStore
+	Exports  ports.ExportStore  // stores receipts, certificates and exports of keys
+	DataKeys ports.DataKeys     // makes and opens data keys
+	KMS      ports.KeyLifecycle // makes, re-wraps and ends KEKs
+	Signer   ports.Signer
+}
+
+// KeyStore keeps the keys of persons for nodes.
+type KeyStore interface {
+	ports.SubjectKeys
+	ports.KeyEvictions
+	Close()
+}
+
+// KEKStore keeps the KEKs of tenants, and exports and restores what they wrap.
+type KEKStore interface {
+	ports.KeyRotation
+	ports.KeyRecovery
 }
 
 // keyStoreConfig returns the connections of the key store: those of the log's database, unless
@@ -52,8 +73,8 @@ func keyStoreConfig(c configs.Config) keystore.Config {
 	return k
 }
 
-// openKeyring connects to the key store. The caller stops the service if it fails.
-func openKeyring(ctx context.Context, c configs.Config, service *keyService, logName string, clock ports.Clock, logger *slog.Logger, metrics *prometheus.Metrics) (_ *Keyring, err error) {
+// openKeys connects to the key store.
+func openKeys(ctx context.Context, c configs.Config, service *keyService, logger *slog.Logger) (*Keys, error) {
 	exports, err := exportdir.Open(c.Erasure.ExportDirectory)
 	if err != nil {
 		return nil, err
@@ -64,20 +85,22 @@ func openKeyring(ctx context.Context, c configs.Config, service *keyService, log
 	if err != nil {
 		return nil, err
 	}
-	defer func() {
-		if err != nil {
-			store.Close()
-		}
-	}()
-	k := &Keyring{service: service, store: store, Erasures: store.Erasures(), KEKs: store.Rotation(), Exports: exports, signer: newReceiptSigner(logName, service, exports)}
+	return &Keys{
+		Store: store, Erasures: store.Erasures(), KEKs: store.Rotation(), Exports: exports, DataKeys: service.app, KMS: service.rotator, Signer: service.signer,
+	}, nil
+}
+
+// newKeyring composes what seals and erases over keys.
+func newKeyring(c configs.Config, keys Keys, logName string, clock ports.Clock, logger *slog.Logger, metrics *prometheus.Metrics) (k *Keyring, err error) {
+	k = &Keyring{Keys: keys, signer: newReceiptSigner(logName, keys)}
 	k.Gate, err = erasure.NewGate(erasure.GateConfig{
-		Exports: exports, Receipts: k.Erasures, Keys: store, DataKeys: service.app, Clock: clock, Interval: c.Erasure.GateInterval, Logger: logger, Closed: metrics.ReceiptsBehind,
+		Exports: k.Exports, Receipts: k.Erasures, Keys: k.Store, DataKeys: k.DataKeys, Clock: clock, Interval: c.Erasure.GateInterval, Logger: logger, Closed: metrics.ReceiptsBehind,
 	})
 	if err != nil {
 		return nil, err
 	}
 	k.Rotation, err = keyrotation.New(keyrotation.Config{
-		Keys: k.KEKs, Recovery: k.KEKs, KMS: service.rotator, DataKeys: service.app, Exports: exports, Receipts: k.Erasures, Notary: k.signer,
+		Keys: k.KEKs, Recovery: k.KEKs, KMS: k.KMS, DataKeys: k.DataKeys, Exports: k.Exports, Receipts: k.Erasures, Notary: k.signer,
 		Gate: k.Gate.Check, Clock: clock, AliasPrefix: aliasPrefix(logName), Node: nodeID(c), Logger: logger, Observer: metrics,
 		Limits: keyrotation.Limits{DeletionDays: c.Rotation.DeletionDays, Workers: c.Rotation.Workers},
 	})
@@ -108,20 +131,27 @@ func OpenKeyring(ctx context.Context, c configs.Config, audit io.Writer) (_ *Key
 	if err != nil {
 		return nil, err
 	}
-	k, err := openKeyring(ctx, c, service, installation.LogName, system.Clock{}, slog.New(slog.DiscardHandler), prometheus.New())
+	logger := slog.New(slog.DiscardHandler)
+	keys, err := openKeys(ctx, c, service, logger)
 	if err != nil {
 		return nil, errors.Join(err, service.stop())
 	}
+	k, err := newKeyring(c, *keys, installation.LogName, system.Clock{}, logger, prometheus.New())
+	if err != nil {
+		keys.Store.Close()
+		return nil, errors.Join(err, service.stop())
+	}
+	k.service = service
 	return k, nil
 }
 
 // KeyStoreAudit reads what verification compares with the administrative logs, and compares the
 // receipts of erasures with the keys.
 type KeyStoreAudit struct {
-	*keystore.ErasureRegister
-	*keystore.Rotation
+	ports.ErasureRegister
+	KEKStore
 	DataKeys ports.DataKeys // nil: no key is opened
-	store    *keystore.Store
+	store    KeyStore
 	service  *keyService // that Close stops; may be nil
 	erasures configs.Erasure
 	kms      configs.KMS // a server of its own, which CompareErased asks; or not configured
@@ -143,7 +173,7 @@ func OpenKeyStoreAudit(ctx context.Context, c configs.Config, openKeys bool) (*K
 	if err != nil {
 		return nil, err
 	}
-	a := &KeyStoreAudit{ErasureRegister: store.Erasures(), Rotation: store.Rotation(), store: store, erasures: c.Erasure}
+	a := &KeyStoreAudit{ErasureRegister: store.Erasures(), KEKStore: store.Rotation(), store: store, erasures: c.Erasure}
 	if c.KMS.LocalDirectory == "" {
 		a.kms = c.KMS
 	}
@@ -204,14 +234,14 @@ func (a *KeyStoreAudit) Close() error {
 
 // Close closes the connections and stops an embedded key server.
 func (k *Keyring) Close() error {
-	k.store.Close()
+	k.Store.Close()
 	return k.service.stop()
 }
 
 // Replay repeats the erasures of the receipts that one of the verifier keys checks.
 func (k *Keyring) Replay(ctx context.Context, verifierKeys []string, progress func(done, total int, r erasure.Receipt)) (replayed int, err error) {
 	return erasure.Replay(ctx, erasure.ReplayConfig{
-		Exports: k.Exports, Register: k.Erasures, Keys: k.store, DataKeys: k.service.app, Notes: signednote.Opener{}, VerifierKeys: verifierKeys, Progress: progress,
+		Exports: k.Exports, Register: k.Erasures, Keys: k.Store, DataKeys: k.DataKeys, Notes: signednote.Opener{}, VerifierKeys: verifierKeys, Progress: progress,
 	})
 }
 

@@ -9,8 +9,6 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
-	"github.com/erpbackbone/backbone/adapters/postgres"
-	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/adapters/prometheus"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/blindindex"
@@ -37,8 +35,7 @@ type personal struct {
 	reports *disclosure.Reports
 	index   *blindindex.Index
 
-	redactor        *eventlog.Redactor // nil, like the next two, without the eraser's address
-	redactionWorker *redaction.Worker
+	redactionWorker *redaction.Worker // nil, like redactions, without the eraser's address
 	redactions      *redaction.Service
 
 	metrics       *prometheus.Metrics
@@ -48,10 +45,10 @@ type personal struct {
 	keyStoreProbe probe
 }
 
-// openPersonal composes the vault, with its keys if a key service is configured. addErasures adds
+// composePersonal composes the vault, with its keys if there is a key service. addErasures adds
 // the rest once the projections exist.
-func (a *App) openPersonal(ctx context.Context, o Options, clock ports.Clock) (err error) {
-	if o.keys == nil {
+func (a *App) composePersonal(ctx context.Context, keys *Keys, clock ports.Clock) (err error) {
+	if keys == nil {
 		a.vault, err = vault.New(vault.Config{Manifests: a.Registry})
 		return err
 	}
@@ -59,7 +56,7 @@ func (a *App) openPersonal(ctx context.Context, o Options, clock ports.Clock) (e
 	if err != nil {
 		return err
 	}
-	ring, err := openKeyring(ctx, a.config, o.keys, installation.LogName, clock, a.logger, a.metrics)
+	ring, err := newKeyring(a.config, *keys, installation.LogName, clock, a.logger, a.metrics)
 	if err != nil {
 		return err
 	}
@@ -68,22 +65,22 @@ func (a *App) openPersonal(ctx context.Context, o Options, clock ports.Clock) (e
 	_ = p.Gate.Check(ctx) // the gate stores the verdict; a closed gate does not keep a node from starting
 	c := a.config
 	a.vault, err = vault.New(vault.Config{
-		Keys:     kekCreator{subjectKeys: ring.store, ensure: ring.Rotation.EnsureKEK},
-		DataKeys: ring.service.app, Manifests: a.Registry, Gate: p.Gate.LastVerdict, RequireLive: p.Gate.RequireLive, Learn: p.Gate.Learn, Observer: a.metrics,
+		Keys:     kekCreator{subjectKeys: ring.Store, ensure: ring.Rotation.EnsureKEK},
+		DataKeys: ring.DataKeys, Manifests: a.Registry, Gate: p.Gate.LastVerdict, RequireLive: p.Gate.RequireLive, Learn: p.Gate.Learn, Observer: a.metrics,
 		Limits: vault.Limits{Entries: c.Vault.CachedKeys, Life: c.Vault.KeyLife, Poll: c.Vault.Poll, MaxCalls: c.KMS.Calls, MaxCallWait: c.KMS.CallWait},
 	})
 	if err != nil {
 		return err
 	}
 	p.kmsProbe.query = func(ctx context.Context) error {
-		_, err := ring.service.rotator.Describe(ctx, ring.signer.alias)
+		_, err := ring.KMS.Describe(ctx, ring.signer.alias)
 		if fault.KindOf(err) == fault.NotFound {
 			return nil // the service answered
 		}
 		return err
 	}
 	p.keyStoreProbe.query = func(ctx context.Context) error {
-		_, err := ring.store.ActiveKEK(ctx, "no tenant")
+		_, err := ring.Store.ActiveKEK(ctx, "no tenant")
 		if fault.CodeOf(err) == "keys.kek_missing" {
 			return nil
 		}
@@ -103,7 +100,7 @@ func (a *App) prepareNewTenant() {
 func (p *personal) addErasures(a *App, journal ports.AdministrativeLog, cursors *query.CursorSealer, clock ports.Clock, ids ports.IDSource) (err error) {
 	config := erasure.Config{
 		Journal: journal, Register: p.Erasures, Records: a.Store.PersonalRecords, Intents: a.Store.Intents, Streams: a.Store.Events, LegalEntities: a.Store.Directory, Types: a.eventTypes,
-		Copies: a.targets, Index: a.Store.BlindIndex, Announcer: announcer{a.appends, eraserActor, "erasure"}, Opener: a.vault, Chains: chains{a.Store},
+		Copies: a.targets, Index: a.Store.BlindIndex, Announcer: announcer{a.appends, eraserActor, "erasure"}, Opener: a.vault, Chains: chains{a.Store.Chains},
 		Notes: p.signer, Exports: p.Exports, Gate: p.Gate, Clock: clock, IDs: ids, Logger: a.logger, Observer: a.metrics, Poll: a.config.Erasure.Poll,
 		KeyDeletion: time.Duration(a.config.Rotation.DeletionDays) * 24 * time.Hour, RotatedByHand: a.config.Rotation.At == "",
 	}
@@ -136,7 +133,7 @@ func (p *personal) run(ctx context.Context, a *App, logFailure func(error)) {
 	var running sync.WaitGroup
 	running.Go(func() { p.Gate.Run(ctx) })
 	running.Go(func() {
-		a.vault.Run(ctx, meteredEvictions{p.store, p.metrics}, p.node)
+		a.vault.Run(ctx, meteredEvictions{p.Store, p.metrics}, p.node)
 		p.reportStop(ctx)
 	})
 	running.Go(func() { p.worker.Run(ctx) })
@@ -161,7 +158,7 @@ const reportStopTimeout = 2 * time.Second
 func (p *personal) reportStop(ctx context.Context) {
 	leaving, cancel := context.WithTimeout(context.WithoutCancel(ctx), reportStopTimeout)
 	defer cancel()
-	if _, err := p.store.ReportNode(leaving, p.node, math.MaxInt64); err != nil {
+	if _, err := p.Store.ReportNode(leaving, p.node, math.MaxInt64); err != nil {
 		p.logger.WarnContext(leaving, "erasures will wait for this node for a minute", "code", fault.CodeOf(err))
 	}
 }
@@ -288,11 +285,11 @@ func (a announcer) Announce(ctx context.Context, e erasure.Announcement) error {
 }
 
 // chains verifies logs.
-type chains struct{ store *postgres.Database }
+type chains struct{ store verify.Store }
 
 // VerifyChain implements erasure.Chains.
 func (c chains) VerifyChain(ctx context.Context, le ports.LegalEntity) (erasure.ChainVerdict, error) {
-	reports, err := verify.Run(ctx, c.store.Chains(), le.TenantID, []string{le.Code}, nil)
+	reports, err := verify.Run(ctx, c.store, le.TenantID, []string{le.Code}, nil)
 	if err != nil {
 		return erasure.ChainVerdict{}, err
 	}

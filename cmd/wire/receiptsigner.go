@@ -28,14 +28,14 @@ type receiptSigner struct {
 	opened *signednote.Signer
 }
 
-func newReceiptSigner(logName string, keys *keyService, exports ports.ExportStore) *receiptSigner {
+func newReceiptSigner(logName string, keys Keys) *receiptSigner {
 	name := strings.Map(func(r rune) rune {
 		if r <= ' ' || r == '+' || r == 0xa0 {
 			return '-'
 		}
 		return r
 	}, logName)
-	return &receiptSigner{name: "receipts." + name, alias: aliasPrefix(logName) + "/receipts", rotator: keys.rotator, signer: keys.signer, exports: exports}
+	return &receiptSigner{name: "receipts." + name, alias: aliasPrefix(logName) + "/receipts", rotator: keys.KMS, signer: keys.Signer, exports: keys.Exports}
 }
 
 // open finds or creates the key and writes its public half to the export store.

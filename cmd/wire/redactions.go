@@ -2,9 +2,7 @@ package wire
 
 import (
 	"cmp"
-	"context"
 
-	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/application/redaction"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/ports"
@@ -22,18 +20,13 @@ func redactorDSN(c configs.Config) string {
 
 // addRedactions composes the redaction worker and its service from the parts of the App.
 // Without the eraser's address there are none.
-func (p *personal) addRedactions(ctx context.Context, a *App, journal ports.AdministrativeLog, clock ports.Clock, ids ports.IDSource) error {
-	dsn := redactorDSN(a.config)
-	if dsn == "" {
+func (p *personal) addRedactions(a *App, redactions ports.Redactions, journal ports.AdministrativeLog, clock ports.Clock, ids ports.IDSource) (err error) {
+	if redactions == nil {
 		return nil
 	}
-	var err error
-	if p.redactor, err = eventlog.OpenRedactor(ctx, dsn); err != nil {
-		return err
-	}
 	config := redaction.Config{
-		Journal: journal, Redactions: p.redactor, Events: a.Store.Events, Rules: redaction.Rules{Types: a.Registry, Declared: a.Catalog, Upcaster: a.Upcaster},
-		LegalEntities: a.Store.Directory, ReadModels: a.targets, Announcer: announcer{a.appends, redactionActor, "redaction"}, Chains: chains{a.Store},
+		Journal: journal, Redactions: redactions, Events: a.Store.Events, Rules: redaction.Rules{Types: a.Registry, Declared: a.Catalog, Upcaster: a.Upcaster},
+		LegalEntities: a.Store.Directory, ReadModels: a.targets, Announcer: announcer{a.appends, redactionActor, "redaction"}, Chains: chains{a.Store.Chains},
 		Notes: p.signer, Exports: p.Exports, Clock: clock, IDs: ids, Logger: a.logger, Poll: a.config.Erasure.Poll,
 	}
 	if p.redactionWorker, err = redaction.NewWorker(config); err != nil {

@@ -15,7 +15,6 @@ import (
 	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/adapters/prometheus"
-	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/adapters/telemetry"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -101,10 +100,10 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (_ *Server
 	if err := app.composeFanout(ctx); err != nil {
 		return nil, err
 	}
-	if err := app.composeWebhooks(); err != nil {
+	if err := app.DeliverWith(newSender(config.Webhook)); err != nil {
 		return nil, err
 	}
-	if err := app.composeVerifications(ctx, system.Clock{}, system.NewIDs()); err != nil {
+	if err := app.composeVerifications(ctx); err != nil {
 		return nil, err
 	}
 	parts.Verifications, parts.Names = app.verifications, app.Principals

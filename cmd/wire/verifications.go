@@ -14,7 +14,7 @@ import (
 const SettleSeconds = 5
 
 // composeVerifications composes the verification of logs as jobs of this node.
-func (a *App) composeVerifications(ctx context.Context, clock ports.Clock, ids ports.IDSource) error {
+func (a *App) composeVerifications(ctx context.Context) error {
 	installation, err := a.Store.Directory.Installation(ctx)
 	if err != nil {
 		return err
@@ -23,14 +23,14 @@ func (a *App) composeVerifications(ctx context.Context, clock ports.Clock, ids p
 	compareErased := func(context.Context, string) (string, bool, error) { return "", false, nil }
 	var dataKeys ports.DataKeys
 	if p := a.personal; p != nil {
-		keys := &KeyStoreAudit{ErasureRegister: p.Erasures, Rotation: p.KEKs, DataKeys: p.Keyring.service.app, store: p.store, erasures: a.config.Erasure}
+		keys := &KeyStoreAudit{ErasureRegister: p.Erasures, KEKStore: p.KEKs, DataKeys: p.DataKeys, store: p.Keyring.Store, erasures: a.config.Erasure}
 		always = append(always, verify.WithKeyStore(keys))
 		dataKeys, compareErased = keys.DataKeys, keys.CompareErased
 	}
 	a.verifications = jobs.New(jobs.Config{
-		Log: a.administration, Events: a.Store.Events, Leases: a.Store.Leases, LogName: installation.LogName, Node: a.config.Node.ID, Clock: clock, IDs: ids, Logger: a.logger,
+		Log: a.administration, Events: a.Store.Events, Leases: a.Store.Leases, LogName: installation.LogName, Node: a.config.Node.ID, Clock: a.clock, IDs: a.ids, Logger: a.logger,
 		Check: func(ctx context.Context, tenantID string, codes []string, progress verify.Progress, take func(*verify.EntityReport) error, options ...verify.Option) error {
-			_, err := verify.Run(ctx, a.Store.Chains(), tenantID, codes, progress, slices.Concat(options, always, []verify.Option{verify.Each(take)})...)
+			_, err := verify.Run(ctx, a.Store.Chains, tenantID, codes, progress, slices.Concat(options, always, []verify.Option{verify.Each(take)})...)
 			return err
 		},
 		CompareErased: compareErased, DataKeys: dataKeys,

@@ -6,7 +6,6 @@ import (
 	"slices"
 	"time"
 
-	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/system"
 	sender "github.com/erpbackbone/backbone/adapters/webhook"
 	"github.com/erpbackbone/backbone/application/administration"
@@ -27,11 +26,19 @@ type webhookRunner struct {
 	dispatcher *webhooks.Dispatcher
 }
 
-// composeWebhooks composes the delivery to endpoints.
-func (a *App) composeWebhooks() error {
+// newSender makes the sender of production.
+func newSender(c configs.Webhook) *sender.Sender {
+	return sender.New(sender.Config{
+		AllowPrivateNetworks: c.AllowPrivateNetworks, AllowedNetworks: c.Networks(), AllowHTTP: c.AllowHTTP,
+		UserAgent: "Backbone/" + configs.Version, Clock: system.Clock{},
+	})
+}
+
+// DeliverWith composes the delivery to endpoints, which Run does then. Call it before Run.
+func (a *App) DeliverWith(s ports.WebhookSender) error {
 	c := a.config.Webhook
 	service, err := webhooks.NewService(webhooks.ServiceConfig{
-		Endpoints: a.Store.Webhooks, Attempts: a.Store.Webhooks, Decisions: administration.NewWebhooks(a.administration), Entities: a.Store.Directory, Subscriptions: a.Store.Subscriptions, Principals: a.Principals, Secrets: a.vault, Clock: system.Clock{}, IDs: system.NewIDs(), Timeout: c.Timeout, Overlap: c.SecretOverlap,
+		Endpoints: a.Store.Webhooks, Attempts: a.Store.Webhooks, Decisions: administration.NewWebhooks(a.administration), Entities: a.Store.Directory, Subscriptions: a.Store.Subscriptions, Principals: a.Principals, Secrets: a.vault, Clock: a.clock, IDs: a.ids, Timeout: c.Timeout, Overlap: c.SecretOverlap,
 		Resume: func(ctx context.Context, owner ports.Principal, id string) error {
 			_, err := a.Subscriptions.Resume(ctx, subscriptions.Caller{Principal: owner}, id)
 			return err
@@ -39,10 +46,7 @@ func (a *App) composeWebhooks() error {
 		MayDisclose: func(ctx context.Context, owner ports.Principal) error {
 			return a.Tenancy.Authorize(ctx, owner, tenancy.Action{Name: "webhooks.disclose"})
 		},
-		Sender: sender.New(sender.Config{
-			AllowPrivateNetworks: c.AllowPrivateNetworks, AllowedNetworks: c.Networks(), AllowHTTP: c.AllowHTTP,
-			UserAgent: "Backbone/" + configs.Version, Clock: system.Clock{},
-		}),
+		Sender: s,
 	})
 	if err != nil {
 		return err
@@ -57,28 +61,26 @@ func (a *App) composeWebhooks() error {
 
 // formerWebhooks reads the endpoints of an earlier release, to be adopted into the administrative
 // log of their tenant. What no subscription has is left out: it is deleted.
-func formerWebhooks(store *postgres.Database) func(ctx context.Context, tenantID string) ([]ports.WebhookDecision, error) {
-	return func(ctx context.Context, tenantID string) ([]ports.WebhookDecision, error) {
-		endpoints, err := store.Webhooks.WebhookEndpoints(ctx, tenantID)
-		if err != nil {
-			return nil, err
-		}
-		subs, err := store.Subscriptions.Subscriptions(ctx, tenantID)
-		if err != nil {
-			return nil, err
-		}
-		ids := map[event.ID]string{}
-		for _, s := range subs {
-			ids[s.UID] = s.ID
-		}
-		var out []ports.WebhookDecision
-		for _, e := range endpoints {
-			if id := ids[e.Subscription]; id != "" {
-				out = append(out, ports.WebhookDecision{Endpoint: e, SubscriptionID: id, Deleted: webhooks.IsDeleted(&e)})
-			}
-		}
-		return out, nil
+func (s *Stores) formerWebhooks(ctx context.Context, tenantID string) ([]ports.WebhookDecision, error) {
+	endpoints, err := s.Webhooks.WebhookEndpoints(ctx, tenantID)
+	if err != nil {
+		return nil, err
 	}
+	subs, err := s.Subscriptions.Subscriptions(ctx, tenantID)
+	if err != nil {
+		return nil, err
+	}
+	ids := map[event.ID]string{}
+	for _, s := range subs {
+		ids[s.UID] = s.ID
+	}
+	var out []ports.WebhookDecision
+	for _, e := range endpoints {
+		if id := ids[e.Subscription]; id != "" {
+			out = append(out, ports.WebhookDecision{Endpoint: e, SubscriptionID: id, Deleted: webhooks.IsDeleted(&e)})
+		}
+	}
+	return out, nil
 }
 
 // subscriptionConsumer delivers messages from the persistent subscriptions. It implements
