@@ -28,3 +28,26 @@ type IDSource interface {
 	NewID(at time.Time) event.ID
 	NewSalt() event.Salt
 }
+
+// Lock is held by one caller at a time. Waiting for it ends with the caller's context, unlike waiting
+// for a sync.Mutex, so a Lock may be held during calls of ports.
+type Lock chan struct{}
+
+// NewLock makes a free Lock.
+func NewLock() Lock { return make(Lock, 1) }
+
+// Acquire waits for the lock. It returns the context's error if that ends first.
+func (l Lock) Acquire(ctx context.Context) error {
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	select {
+	case l <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// Release gives the lock back.
+func (l Lock) Release() { <-l }

@@ -10,7 +10,6 @@ import (
 	"maps"
 	"slices"
 	"strings"
-	"sync"
 	"time"
 	"unicode/utf8"
 
@@ -35,11 +34,11 @@ type EventTypes struct {
 	heads   Heads
 	builtIn []module.EventType
 
-	declaring    sync.Mutex
-	declaredAt   int64 // the generation of the built-in types
+	declaring    ports.Lock // guards the next two
+	declaredAt   int64      // the generation of the built-in types
 	declaredRows []declaredVersion
 
-	reading readLock // guards what follows
+	reading ports.Lock // guards what follows
 	folds   map[event.PartitionID]*typeFold
 	formers map[string]*registryState // by tenant, those that were checked
 }
@@ -48,7 +47,7 @@ var _ ports.EventTypes = (*EventTypes)(nil)
 
 // NewEventTypes makes the registries. Before SetLog there are the built-in types only.
 func NewEventTypes(shared ports.SharedEventTypes) *EventTypes {
-	return &EventTypes{shared: shared, reading: newReadLock(), folds: map[event.PartitionID]*typeFold{}, formers: map[string]*registryState{}}
+	return &EventTypes{shared: shared, declaring: ports.NewLock(), reading: ports.NewLock(), folds: map[event.PartitionID]*typeFold{}, formers: map[string]*registryState{}}
 }
 
 // SetLog adds the registries of tenants and lets every log list the built-in types of this
@@ -137,8 +136,10 @@ func (t *EventTypes) declaredVersions(ctx context.Context) ([]declaredVersion, e
 	if err != nil {
 		return nil, err
 	}
-	t.declaring.Lock()
-	defer t.declaring.Unlock()
+	if err := t.declaring.Acquire(ctx); err != nil {
+		return nil, err
+	}
+	defer t.declaring.Release()
 	if t.declaredAt == generation && t.declaredRows != nil {
 		return t.declaredRows, nil
 	}
@@ -570,10 +571,10 @@ func recordBroken(tenantID string) error {
 }
 
 func (t *EventTypes) withLock(ctx context.Context, run func() *registryState) (*registryState, error) {
-	if err := t.reading.lock(ctx); err != nil {
+	if err := t.reading.Acquire(ctx); err != nil {
 		return nil, err
 	}
-	defer t.reading.unlock()
+	defer t.reading.Release()
 	return run(), nil
 }
 
@@ -599,10 +600,10 @@ func (t *EventTypes) fold(ctx context.Context, tenantID string) (out typeFold, e
 // read folds the events that are new in the log of a tenant, or in all logs without one, and runs
 // then with the lock.
 func (t *EventTypes) read(ctx context.Context, tenantID string, then func()) error {
-	if err := t.reading.lock(ctx); err != nil {
+	if err := t.reading.Acquire(ctx); err != nil {
 		return err
 	}
-	defer t.reading.unlock()
+	defer t.reading.Release()
 	logs, heads, err := readHeads(ctx, t.log.entities, t.heads, tenantID)
 	if err != nil {
 		return err

@@ -42,7 +42,7 @@ type Log struct {
 	concerns  []func(context.Context, ports.LegalEntity) error // that record something when a process first uses a log
 	policy    *Policy                                          // nil in tools
 
-	beginning sync.Mutex // held while a log begins
+	beginning ports.Lock // held while a log begins
 
 	mu      sync.Mutex
 	logs    map[string]ports.LegalEntity // that have begun, by tenant
@@ -85,7 +85,7 @@ type LogConfig struct {
 
 // NewLog makes a Log.
 func NewLog(c LogConfig) *Log {
-	l := &Log{entities: c.Entities, streams: c.Streams, writer: c.Writer, directory: c.Directory, logName: c.LogName, clock: c.Clock, logger: c.Logger, policy: c.Policy, logs: map[string]ports.LegalEntity{}, adopted: map[concern]event.Sequence{}}
+	l := &Log{beginning: ports.NewLock(), entities: c.Entities, streams: c.Streams, writer: c.Writer, directory: c.Directory, logName: c.LogName, clock: c.Clock, logger: c.Logger, policy: c.Policy, logs: map[string]ports.LegalEntity{}, adopted: map[concern]event.Sequence{}}
 	for _, a := range c.Adoptions {
 		l.concerns = append(l.concerns, func(ctx context.Context, log ports.LegalEntity) error {
 			write := l.appendIfAbsent
@@ -108,8 +108,10 @@ func (l *Log) Of(ctx context.Context, tenantID string) (ports.LegalEntity, error
 	if known, ok := l.cachedLog(tenantID); ok {
 		return known, nil
 	}
-	l.beginning.Lock()
-	defer l.beginning.Unlock()
+	if err := l.beginning.Acquire(ctx); err != nil {
+		return ports.LegalEntity{}, err
+	}
+	defer l.beginning.Release()
 	if known, ok := l.cachedLog(tenantID); ok { // while this call waited
 		return known, nil
 	}

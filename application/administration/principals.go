@@ -35,7 +35,7 @@ type Principals struct {
 	heads    Heads
 	clock    ports.Clock
 
-	reading readLock
+	reading ports.Lock
 	reads   atomic.Uint64 // that are finished
 
 	mu      sync.RWMutex
@@ -48,7 +48,7 @@ var _ ports.Principals = (*Principals)(nil)
 // NewPrincipals makes the directory over the administrative logs.
 func NewPrincipals(log *Log, chains ports.ChainReader, heads Heads) *Principals {
 	return &Principals{
-		log: log, entities: log.entities, chains: chains, heads: heads, clock: log.clock, reading: newReadLock(),
+		log: log, entities: log.entities, chains: chains, heads: heads, clock: log.clock, reading: ports.NewLock(),
 		folds: map[event.PartitionID]*fold{}, byToken: map[event.Hash]event.PartitionID{},
 	}
 }
@@ -289,10 +289,10 @@ func (p *Principals) plan(log ports.LegalEntity, principal ports.Principal, reas
 // read again. What is wrong with one log is kept in its fold; an error is that of all.
 func (p *Principals) read(ctx context.Context) error {
 	asked := p.reads.Load()
-	if err := p.reading.lock(ctx); err != nil {
+	if err := p.reading.Acquire(ctx); err != nil {
 		return err
 	}
-	defer p.reading.unlock()
+	defer p.reading.Release()
 	if p.reads.Load() > asked+1 {
 		return nil
 	}

@@ -13,7 +13,7 @@ import (
 // pageEvents is how many events are read at once.
 const pageEvents = 500
 
-// queryTimeout bounds each query of a caller that holds a readLock: others wait for it, who may be
+// queryTimeout bounds each query of a caller that holds a lock: others wait for it, who may be
 // in a transaction, and such callers together may hold all connections.
 const queryTimeout = 10 * time.Second
 
@@ -41,22 +41,6 @@ func tooSlow(err error) error {
 	}
 	return nil
 }
-
-// readLock is held by the one caller that reads logs. The others wait as long as their context.
-type readLock chan struct{}
-
-func newReadLock() readLock { return make(readLock, 1) }
-
-func (l readLock) lock(ctx context.Context) error {
-	select {
-	case l <- struct{}{}:
-		return nil
-	case <-ctx.Done():
-		return ctx.Err()
-	}
-}
-
-func (l readLock) unlock() { <-l }
 
 func withQueryTimeout(ctx context.Context, query func(context.Context) error) error {
 	within, cancel := context.WithTimeout(ctx, queryTimeout)

@@ -53,7 +53,7 @@ type Gate struct {
 	verdict error
 	at      time.Time
 
-	checking  sync.Mutex // held by the check that compares
+	checking  ports.Lock // held by the check that compares
 	exported  uint64     // the newest receipt seen in the export store; receipts never vanish
 	destroyed destroyedKeys
 }
@@ -67,7 +67,7 @@ func NewGate(c GateConfig) (*Gate, error) {
 	if c.Closed == nil {
 		c.Closed = func(bool) {}
 	}
-	return &Gate{config: c, destroyed: destroyedKeys{fingerprints: map[shredding.Fingerprint]struct{}{}}}, nil
+	return &Gate{config: c, checking: ports.NewLock(), destroyed: destroyedKeys{fingerprints: map[shredding.Fingerprint]struct{}{}}}, nil
 }
 
 // Run checks at once and then in each interval, until ctx ends.
@@ -246,8 +246,10 @@ func receiptsDiffer() *fault.Error {
 // its receipt in the register first. An error has a cause if something could not be read.
 // mustOpen is that of compareKeys.
 func (g *Gate) compare(ctx context.Context, mustOpen bool) error {
-	g.checking.Lock()
-	defer g.checking.Unlock()
+	if err := g.checking.Acquire(ctx); err != nil {
+		return receiptsBehind(exportsUnreadable).WithCause(err)
+	}
+	defer g.checking.Release()
 	names, err := g.config.Exports.List(ctx, receiptFolder)
 	if err != nil {
 		return receiptsBehind(exportsUnreadable).WithCause(err)

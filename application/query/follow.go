@@ -5,7 +5,6 @@ import (
 	"errors"
 	"slices"
 	"strconv"
-	"sync"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -25,7 +24,7 @@ type Feeds struct {
 	heads   ports.HeadReader
 	tails   *tailCache
 
-	mu       sync.Mutex
+	reading  ports.Lock
 	entities map[string]cachedEntities // by tenant
 }
 
@@ -36,14 +35,16 @@ type cachedEntities struct {
 
 // NewFeeds makes Feeds over the log of a Service.
 func NewFeeds(s *Service, heads ports.HeadReader) *Feeds {
-	return &Feeds{service: s, heads: heads, tails: newTailCache(s.events, s.clock), entities: map[string]cachedEntities{}}
+	return &Feeds{service: s, heads: heads, tails: newTailCache(s.events, s.clock), reading: ports.NewLock(), entities: map[string]cachedEntities{}}
 }
 
 // entitiesOf lists the legal entities of a tenant and its administrative log. It reads the list again when the number
 // of partitions has grown.
 func (f *Feeds) entitiesOf(ctx context.Context, tenantID string, partitionCount int) ([]ports.LegalEntity, error) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
+	if err := f.reading.Acquire(ctx); err != nil {
+		return nil, err
+	}
+	defer f.reading.Release()
 	if cached, ok := f.entities[tenantID]; ok && cached.partitionCount >= partitionCount {
 		return cached.list, nil
 	}

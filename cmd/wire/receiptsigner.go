@@ -3,7 +3,6 @@ package wire
 import (
 	"context"
 	"strings"
-	"sync"
 
 	"github.com/erpbackbone/backbone/adapters/signednote"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -24,8 +23,8 @@ type receiptSigner struct {
 	signer  ports.Signer
 	exports ports.ExportStore
 
-	mu     sync.Mutex
-	opened *signednote.Signer
+	opening ports.Lock // guards opened
+	opened  *signednote.Signer
 }
 
 func newReceiptSigner(logName string, keys Keys) *receiptSigner {
@@ -35,13 +34,15 @@ func newReceiptSigner(logName string, keys Keys) *receiptSigner {
 		}
 		return r
 	}, logName)
-	return &receiptSigner{name: "receipts." + name, alias: aliasPrefix(logName) + "/receipts", rotator: keys.KMS, signer: keys.Signer, exports: keys.Exports}
+	return &receiptSigner{opening: ports.NewLock(), name: "receipts." + name, alias: aliasPrefix(logName) + "/receipts", rotator: keys.KMS, signer: keys.Signer, exports: keys.Exports}
 }
 
 // open finds or creates the key and writes its public half to the export store.
 func (s *receiptSigner) open(ctx context.Context) (*signednote.Signer, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err := s.opening.Acquire(ctx); err != nil {
+		return nil, err
+	}
+	defer s.opening.Release()
 	if s.opened != nil {
 		return s.opened, nil
 	}
