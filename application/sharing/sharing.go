@@ -12,6 +12,7 @@
 package sharing
 
 import (
+	"cmp"
 	"context"
 	"log/slog"
 	"maps"
@@ -131,7 +132,12 @@ func (m *Member) plan(wanted, inUse []ports.LeaseResource) (renew, release []por
 			delete(m.held, r)
 		}
 	}
-	return slices.Collect(maps.Keys(keep)), release
+	return slices.SortedFunc(maps.Keys(keep), compare), slices.SortedFunc(slices.Values(release), compare)
+}
+
+// compare orders resources, so that nodes ask for them in one order.
+func compare(a, b ports.LeaseResource) int {
+	return cmp.Or(cmp.Compare(a.Name, b.Name), cmp.Compare(a.Partition, b.Partition))
 }
 
 func (m *Member) release(ctx context.Context, resources []ports.LeaseResource) ([]Change, error) {
@@ -264,10 +270,7 @@ func (m *Member) Leave(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
 	m.mu.Lock()
-	all := make([]ports.LeaseResource, 0, len(m.held))
-	for r := range m.held {
-		all = append(all, r)
-	}
+	all := slices.SortedFunc(maps.Keys(m.held), compare)
 	clear(m.held)
 	m.mu.Unlock()
 	err := m.config.Leases.Release(ctx, m.config.Holder, all)
