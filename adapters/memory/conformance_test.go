@@ -1,6 +1,7 @@
 package memory_test
 
 import (
+	"net/http"
 	"testing"
 	"time"
 
@@ -56,6 +57,15 @@ func TestSubscriptions_StartAtCursorOfFeed(t *testing.T) {
 	conformance.RunHandover(t, func(_ *testing.T, clock ports.Clock) conformance.FeedStore {
 		return conformance.NewMemoryStore(memory.Config{Clock: clock})
 	}, 160)
+}
+
+func TestKeyService(t *testing.T) {
+	t.Parallel()
+	service := memory.NewKeyService(system.Clock{})
+	conformance.RunKeyService(t, conformance.KeyServiceHarness{
+		New:           func(*testing.T, func(http.RoundTripper) http.RoundTripper) conformance.KeyService { return service },
+		Administrator: service, InProcess: true,
+	})
 }
 
 func TestWebhookEndpoints(t *testing.T) {

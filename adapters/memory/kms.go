@@ -67,14 +67,24 @@ func (d *DataKeys) key(keyID string) (cipher.AEAD, error) {
 
 // Generate implements ports.DataKeys.
 func (d *DataKeys) Generate(_ context.Context, keyID string, bound ports.EncryptionContext) (ports.DataKey, error) {
-	aead, err := d.key(keyID)
-	if err != nil {
-		return ports.DataKey{}, err
-	}
 	plain := make([]byte, shredding.DEKSize)
 	_, _ = rand.Read(plain) // never fails
-	wrapped := append(pair(nil, keyID), aead.Seal(nil, nil, plain, boundBytes(bound))...)
-	return ports.DataKey{Plain: shredding.NewSecret(plain), Wrapped: wrapped}, nil
+	made := ports.DataKey{Plain: shredding.NewSecret(plain)}
+	var err error
+	made.Wrapped, err = d.wrap(keyID, made.Plain, bound)
+	return made, err
+}
+
+func (d *DataKeys) wrap(keyID string, secret shredding.Secret, bound ports.EncryptionContext) (wrapped []byte, err error) {
+	aead, err := d.key(keyID)
+	if err != nil {
+		return nil, err
+	}
+	err = secret.Use(func(plain []byte) error {
+		wrapped = append(pair(nil, keyID), aead.Seal(nil, nil, plain, boundBytes(bound))...)
+		return nil
+	})
+	return wrapped, err
 }
 
 // Unwrap implements ports.DataKeys.

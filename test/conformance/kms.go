@@ -39,8 +39,11 @@ type KeyAdministrator interface {
 // KeyServiceHarness makes clients of the service under test.
 type KeyServiceHarness struct {
 	// New makes a client that makes 3 tries of at most Timeout each. Its requests go
-	// through wrap around the transport it would have, unless wrap is nil.
+	// through wrap around the transport it would have, unless wrap is nil. In process there is
+	// no transport.
 	New func(t *testing.T, wrap func(http.RoundTripper) http.RoundTripper) KeyService
+	// InProcess leaves out the failures of requests.
+	InProcess bool
 	// Administrator reaches the same keys.
 	Administrator KeyAdministrator
 	// Timeout is how long a client lets one try last.
@@ -65,9 +68,11 @@ type keySuite struct {
 // signatures, and how the client answers failures of the service.
 func RunKeyService(t *testing.T, h KeyServiceHarness) {
 	s := &keySuite{KeyServiceHarness: h, service: h.New(t, nil), prefix: "alias/conformance/" + uuid.NewString()}
-	runGroups(t, []testGroup[*keySuite]{
-		{"DataKey", dataKeyTests}, {"State", keyStateTests}, {"Alias", aliasTests}, {"ReWrap", reWrapTests}, {"Sign", signTests}, {"Failure", keyFailureTests},
-	}, func(*testing.T) *keySuite { return s })
+	groups := []testGroup[*keySuite]{{"DataKey", dataKeyTests}, {"State", keyStateTests}, {"Alias", aliasTests}, {"ReWrap", reWrapTests}, {"Sign", signTests}}
+	if !h.InProcess {
+		groups = append(groups, testGroup[*keySuite]{"Failure", keyFailureTests})
+	}
+	runGroups(t, groups, func(*testing.T) *keySuite { return s })
 }
 
 // key makes a key that lives as long as the test.
