@@ -14,7 +14,13 @@ import (
 )
 
 // Appender writes to the log.
-type Appender struct{ *state }
+type Appender struct {
+	*state
+	clock ports.Clock // of the node that writes
+}
+
+// AppenderOn returns an appender of a node with a clock of its own.
+func (d *Database) AppenderOn(clock ports.Clock) *Appender { return &Appender{d.Appender.state, clock} }
 
 // Append implements ports.EventAppender. It decides whether the request is refused before
 // the first write, so that a refusal has nothing to undo.
@@ -27,7 +33,7 @@ func (s *Appender) Append(ctx context.Context, r ports.AppendRequest) (ports.App
 		if !ok {
 			return ports.AppendResult{}, unknownLegalEntity()
 		}
-		now := s.now()
+		now := event.Micros(s.clock.Now())
 		outcome, replayed, err := p.replay(r.Idempotency, now)
 		if err != nil {
 			return ports.AppendResult{}, err

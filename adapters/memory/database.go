@@ -13,8 +13,7 @@
 //   - An append that holds the lock runs to its end, whatever happens to its ctx, so the outcome
 //     is always known: there is no append.outcome_unknown, and the store is never unavailable.
 //   - One caller at a time writes a read model, of any projection and partition; appends and reads
-//     go on while its handler runs. Other callers wait until their ctx ends: LockWait is ignored
-//     and there is no projection.busy. A handler that calls Advance waits for itself.
+//     go on while its handler runs. A handler that calls Advance waits for itself.
 //   - Rows of single entities cannot be rebuilt (see ProjectionTargets), and a switch of one
 //     partition moves the rows of custom projections only.
 package memory
@@ -46,6 +45,9 @@ type Config struct {
 	LogName    string      // when set, the log is bootstrapped with this name at once
 	Deployment uint16      // 12 bits; used with LogName
 	Keys       KeyLeases   // the key store; nil: sealed values are refused with pii.keys_missing
+	// TransactionLimit is how long a caller may write a read model while another one waits, before
+	// its transaction is ended; 0: as long as it likes.
+	TransactionLimit time.Duration
 }
 
 // Database is a log in memory, one object per concern. It is safe for concurrent use.
@@ -84,8 +86,12 @@ type state struct {
 	installation *ports.Installation
 	partitions   map[event.PartitionID]*partition
 	types        []eventtype.Registration // built-in ones
-	typeNames    map[string]ports.EventTypeName
-	listeners    map[*listener]struct{}
+	// typeDocuments are those of types, which take long to make.
+	typeDocuments [][]byte
+	typeNames     map[string]ports.EventTypeName
+	listeners     map[*listener]struct{}
+	// typeListeners get a signal when event types change.
+	typeListeners map[chan struct{}]struct{}
 
 	checkpoints   map[checkpointKey]ports.Checkpoint
 	tables        map[string]map[string]any
@@ -93,7 +99,7 @@ type state struct {
 	letters       map[letterKey]ports.DeadLetter
 	snapshotParts map[checkpointKey]ports.SnapshotPart
 	snapshotMACs  map[checkpointKey][]byte
-	readModelLock chan struct{} // for acquire; held while a handler runs, which mu is not
+	readModels    *writeLock // held while a handler runs, which mu is not
 
 	entitySnapshots map[entityKey][]ports.EntitySnapshot
 	streamSnapshots map[streamSnapshotKey][]ports.StreamSnapshot
@@ -125,13 +131,14 @@ func New(c Config) *Database {
 		partitions:      map[event.PartitionID]*partition{},
 		typeNames:       map[string]ports.EventTypeName{},
 		listeners:       map[*listener]struct{}{},
+		typeListeners:   map[chan struct{}]struct{}{},
 		checkpoints:     map[checkpointKey]ports.Checkpoint{},
 		tables:          map[string]map[string]any{},
 		projections:     map[projectionKey]projection.Projection{},
 		letters:         map[letterKey]ports.DeadLetter{},
 		snapshotParts:   map[checkpointKey]ports.SnapshotPart{},
 		snapshotMACs:    map[checkpointKey][]byte{},
-		readModelLock:   make(chan struct{}, 1),
+		readModels:      newWriteLock(c.TransactionLimit),
 		entitySnapshots: map[entityKey][]ports.EntitySnapshot{},
 		streamSnapshots: map[streamSnapshotKey][]ports.StreamSnapshot{},
 		subscriptions:   map[event.ID]*subscriptionRecord{},
@@ -158,7 +165,7 @@ func New(c Config) *Database {
 		s.installation = &ports.Installation{LogName: c.LogName, Deployment: c.Deployment & maxDeployment, CreatedAt: s.now()}
 	}
 	return &Database{
-		Appender: &Appender{s}, Events: &EventReader{s}, Audit: &Audit{s}, PersonalRecords: &PersonalRecords{s},
+		Appender: &Appender{s, s.clock}, Events: &EventReader{s}, Audit: &Audit{s}, PersonalRecords: &PersonalRecords{s},
 		Snapshots: &Snapshots{s}, Intents: &Intents{s}, Registry: &Registry{s}, Directory: &Directory{s},
 		Projections: &Projections{s}, ProjectionVersions: &ProjectionVersions{s}, ProjectionRows: &ProjectionRows{s},
 		ProjectionSnapshots: &ProjectionSnapshots{s}, ProjectionTargets: &ProjectionTargets{}, ReadModels: &ReadModels{s},
@@ -268,9 +275,9 @@ type partition struct {
 	series      map[string]uint64 // last number taken
 	intents     map[event.ID]intent.Intent
 	redactions  []ports.Redaction
-	// The records with sealed values of a person: fields by record and key class.
-	eventSubjects  map[shredding.Subject]map[eventClass]int
-	intentSubjects map[shredding.Subject]map[intentClass]int
+	// The records with sealed values of a person: pointers to them by record and key class.
+	eventSubjects  map[shredding.Subject]map[eventClass][]string
+	intentSubjects map[shredding.Subject]map[intentClass][]string
 }
 
 type businessKey struct{ eventType, key string }
@@ -293,8 +300,8 @@ func newPartition(le ports.LegalEntity, genesis event.Hash) *partition {
 		series:      map[string]uint64{},
 		intents:     map[event.ID]intent.Intent{},
 
-		eventSubjects:  map[shredding.Subject]map[eventClass]int{},
-		intentSubjects: map[shredding.Subject]map[intentClass]int{},
+		eventSubjects:  map[shredding.Subject]map[eventClass][]string{},
+		intentSubjects: map[shredding.Subject]map[intentClass][]string{},
 	}
 }
 

@@ -148,3 +148,21 @@ func storedIntent(partition event.PartitionID, w *ports.IntentWrite, made ports.
 	}
 	return in
 }
+
+// DeleteExpiredIdempotencyKeys removes the keys that have no effect any more, and returns their
+// number.
+func (s *Intents) DeleteExpiredIdempotencyKeys(ctx context.Context, now time.Time) (deleted int64, err error) {
+	err = s.do(ctx, func() error {
+		for _, p := range s.partitions {
+			maps.DeleteFunc(p.idempotency, func(_ string, row idempotencyRow) bool {
+				expired := !now.Before(row.expiresAt)
+				if expired {
+					deleted++
+				}
+				return expired
+			})
+		}
+		return nil
+	})
+	return deleted, err
+}

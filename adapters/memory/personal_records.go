@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"context"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -37,13 +38,13 @@ func (p *partition) noteIntent(w *ports.IntentWrite) {
 }
 
 // note keeps the first note of a record, subject and class.
-func note[K comparable](notes map[shredding.Subject]map[K]int, s event.SealedSubject, k K) {
+func note[K comparable](notes map[shredding.Subject]map[K][]string, s event.SealedSubject, k K) {
 	subject := shredding.Subject(s.Subject)
 	if notes[subject] == nil {
-		notes[subject] = map[K]int{}
+		notes[subject] = map[K][]string{}
 	}
 	if _, noted := notes[subject][k]; !noted {
-		notes[subject][k] = len(s.Pointers)
+		notes[subject][k] = slices.Clone(s.Pointers)
 	}
 }
 
@@ -68,11 +69,11 @@ func (s *PersonalRecords) CountPersonalRecords(ctx context.Context, in event.Par
 		}
 		for k, fields := range p.eventSubjects[subject] {
 			e := p.at(k.sequence)
-			add(ports.PersonalCount{Type: e.Type, Class: k.class}, fields, e.RecordedAt)
+			add(ports.PersonalCount{Type: e.Type, Class: k.class}, len(fields), e.RecordedAt)
 		}
 		for k, fields := range p.intentSubjects[subject] {
 			in := p.intents[k.id]
-			add(ports.PersonalCount{Intent: true, Type: in.Type, Class: k.class}, fields, in.CreatedAt)
+			add(ports.PersonalCount{Intent: true, Type: in.Type, Class: k.class}, len(fields), in.CreatedAt)
 		}
 		order := map[bool]int{true: 1} // of intents
 		return list(maps.Values(counts), all, func(a, b ports.PersonalCount) int {

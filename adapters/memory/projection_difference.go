@@ -18,11 +18,12 @@ func (s *ProjectionVersions) CompareProjection(ctx context.Context, c ports.Proj
 	if len(c.Tables) != 1 || c.Tables[0].Name != ports.ProjectionRowTable.Name {
 		return d, projection.Incomparable(c.Projection)
 	}
-	if err := s.lockReadModels(ctx); err != nil {
+	turn, err := s.readModels.acquire(ctx, 0)
+	if err != nil {
 		return d, err
 	}
-	defer s.unlockReadModels()
-	if err := s.catchUp(ctx, c); err != nil {
+	defer s.readModels.release(turn)
+	if err := s.catchUp(ctx, turn, c); err != nil {
 		return d, err
 	}
 	s.mu.Lock()
@@ -34,7 +35,7 @@ func (s *ProjectionVersions) CompareProjection(ctx context.Context, c ports.Proj
 
 // catchUp advances the version that is behind to the checkpoint of the other. It is called by a
 // caller that has locked the read models.
-func (s *state) catchUp(ctx context.Context, c ports.ProjectionComparison) error {
+func (s *state) catchUp(ctx context.Context, turn uint64, c ports.ProjectionComparison) error {
 	s.mu.Lock()
 	behind, hasLeft := s.checkpoints[checkpointKey{c.Projection, c.Left, c.Partition}]
 	ahead, hasRight := s.checkpoints[checkpointKey{c.Projection, c.Right, c.Partition}]
@@ -52,7 +53,7 @@ func (s *state) catchUp(ctx context.Context, c ports.ProjectionComparison) error
 	if h == nil || behind.Status == projection.Halted || lacking > c.MaxBehind {
 		return projection.Incomparable(c.Projection)
 	}
-	_, _, err := s.advance(ctx, ports.ProjectionAdvance{
+	_, _, err := s.advance(ctx, turn, ports.ProjectionAdvance{
 		ProjectionWork: ports.ProjectionWork{Projection: c.Projection, Version: behind.Version, Partition: c.Partition}, Types: c.Types[behind.Version], Limit: int(lacking),
 	}, h)
 	return err

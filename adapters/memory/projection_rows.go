@@ -95,10 +95,11 @@ func (s *ProjectionRows) ListProjectionRows(ctx context.Context, q ports.Project
 
 // EndProjection implements ports.ProjectionRows.
 func (s *ProjectionRows) EndProjection(ctx context.Context, name, by string) error {
-	if err := s.lockReadModels(ctx); err != nil { // a writer finishes first
+	turn, err := s.readModels.acquire(ctx, 0) // a writer finishes first
+	if err != nil {
 		return err
 	}
-	defer s.unlockReadModels()
+	defer s.readModels.release(turn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	found := false

@@ -54,10 +54,11 @@ func (s *state) authenticatePart(c ports.SnapshotCopy, version int, part ports.S
 
 // SavePart implements ports.ProjectionSnapshots.
 func (s *ProjectionSnapshots) SavePart(ctx context.Context, c ports.SnapshotCopy) (bool, error) {
-	if err := s.lockReadModels(ctx); err != nil {
+	turn, err := s.readModels.acquire(ctx, 0)
+	if err != nil {
 		return false, err
 	}
-	defer s.unlockReadModels()
+	defer s.readModels.release(turn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := checkpointKey{c.Projection, c.Version, c.Partition}
@@ -107,10 +108,11 @@ func (s *ProjectionSnapshots) FinishSnapshot(ctx context.Context, name string, v
 
 // RestorePart implements ports.ProjectionSnapshots.
 func (s *ProjectionSnapshots) RestorePart(ctx context.Context, c ports.SnapshotCopy) (bool, error) {
-	if err := s.lockReadModels(ctx); err != nil {
+	turn, err := s.readModels.acquire(ctx, 0)
+	if err != nil {
 		return false, err
 	}
-	defer s.unlockReadModels()
+	defer s.readModels.release(turn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	part, known := s.snapshotParts[checkpointKey{c.Projection, c.Version, c.Partition}]

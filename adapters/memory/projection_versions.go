@@ -28,11 +28,12 @@ func (s *ProjectionVersions) ActiveProjection(ctx context.Context, name string) 
 
 // SwitchProjection implements ports.ProjectionVersions.
 func (s *ProjectionVersions) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) error {
-	if err := s.lockReadModels(ctx); err != nil {
+	turn, err := s.readModels.acquire(ctx, 0)
+	if err != nil {
 		return err
 	}
-	defer s.unlockReadModels()
-	if err := s.prepareSwitch(ctx, w, 0); err != nil {
+	defer s.readModels.release(turn)
+	if err := s.prepareSwitch(ctx, turn, w, 0); err != nil {
 		return err
 	}
 	if w.Record != nil { // under the lock of the read models, before that of the state, which the record needs
@@ -42,6 +43,9 @@ func (s *ProjectionVersions) SwitchProjection(ctx context.Context, w ports.Proje
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.readModels.check(turn); err != nil {
+		return err
+	}
 	from, to := s.projections[projectionKey{w.Projection, w.From}], s.projections[projectionKey{w.Projection, w.To}]
 	if from.Role != projection.Active || to.Role != projection.Building && to.Role != projection.Retained {
 		return projection.Changed()
@@ -59,7 +63,7 @@ func (s *ProjectionVersions) SwitchProjection(ctx context.Context, w ports.Proje
 // prepareSwitch refuses a switch to a version that is not built in the scope or lacks too many
 // events, and lets it read what else it lacks. It is called by a caller that has locked the
 // read models, so that the version stays ready until the switch.
-func (s *state) prepareSwitch(ctx context.Context, w ports.ProjectionSwitch, scope event.PartitionID) error {
+func (s *state) prepareSwitch(ctx context.Context, turn uint64, w ports.ProjectionSwitch, scope event.PartitionID) error {
 	s.mu.Lock()
 	to := s.projections[projectionKey{w.Projection, w.To}]
 	s.mu.Unlock()
@@ -90,7 +94,7 @@ func (s *state) prepareSwitch(ctx context.Context, w ports.ProjectionSwitch, sco
 			return projection.VersionBehind(w.Projection, w.To, missing)
 		}
 		a := ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: w.Projection, Version: w.To, Partition: id}, Types: w.Types}
-		if _, _, err := s.advance(ctx, a, w.Handler); err != nil {
+		if _, _, err := s.advance(ctx, turn, a, w.Handler); err != nil {
 			return err
 		}
 	}
@@ -103,13 +107,14 @@ func (s *ProjectionVersions) SwitchPartition(ctx context.Context, w ports.Partit
 	if w.Partition == 0 {
 		return 0, projection.Changed()
 	}
-	if err := s.lockReadModels(ctx); err != nil {
+	turn, err := s.readModels.acquire(ctx, 0)
+	if err != nil {
 		return 0, err
 	}
-	defer s.unlockReadModels()
+	defer s.readModels.release(turn)
 	one := w.ProjectionSwitch
 	one.Partitions = []event.PartitionID{w.Partition}
-	if err := s.prepareSwitch(ctx, one, w.Partition); err != nil {
+	if err := s.prepareSwitch(ctx, turn, one, w.Partition); err != nil {
 		return 0, err
 	}
 	if w.Record != nil {
@@ -119,6 +124,9 @@ func (s *ProjectionVersions) SwitchPartition(ctx context.Context, w ports.Partit
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.readModels.check(turn); err != nil {
+		return 0, err
+	}
 	fromKey, toKey := projectionKey{w.Projection, w.From}, projectionKey{w.Projection, w.To}
 	from, to := s.projections[fromKey], s.projections[toKey]
 	switch {
@@ -195,10 +203,11 @@ func (s *state) drop(key projectionKey, by string) {
 
 // DropProjection implements ports.ProjectionVersions.
 func (s *ProjectionVersions) DropProjection(ctx context.Context, name string, version int, by string) error {
-	if err := s.lockReadModels(ctx); err != nil { // a writer finishes first
+	turn, err := s.readModels.acquire(ctx, 0) // a writer finishes first
+	if err != nil {
 		return err
 	}
-	defer s.unlockReadModels()
+	defer s.readModels.release(turn)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	key := projectionKey{name, version}

@@ -24,17 +24,18 @@ type Projections struct{ *state }
 // Advance implements ports.Projections. The handler gets a *Tx, and may read the database and
 // append to it. It must not call Advance, which would wait for the handler's own end.
 func (s *Projections) Advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
-	if err := s.lockReadModels(ctx); err != nil {
+	turn, err := s.readModels.acquire(ctx, a.LockWait)
+	if err != nil {
 		return ports.Checkpoint{}, 0, err
 	}
-	defer s.unlockReadModels()
-	return s.advance(ctx, a, h)
+	defer s.readModels.release(turn)
+	return s.advance(ctx, turn, a, h)
 }
 
 // advance is called by a caller that has locked the read models.
-func (s *state) advance(ctx context.Context, a ports.ProjectionAdvance, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
+func (s *state) advance(ctx context.Context, turn uint64, a ports.ProjectionAdvance, h ports.ProjectionHandler) (ports.Checkpoint, int, error) {
 	advanced := 0
-	c, err := s.onLocked(ctx, a.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
+	c, err := s.onLocked(ctx, turn, a.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
 		if c.Status == projection.Halted {
 			return false, nil
 		}
@@ -66,26 +67,20 @@ func (s *state) advance(ctx context.Context, a ports.ProjectionAdvance, h ports.
 	return c, advanced, err
 }
 
-// lockReadModels waits until no other caller writes a read model, or until ctx ends;
-// ports.ProjectionWork.LockWait is ignored. Until unlockReadModels no other caller moves a
-// checkpoint, or switches or drops a version.
-func (s *state) lockReadModels(ctx context.Context) error { return acquire(ctx, s.readModelLock) }
-
-func (s *state) unlockReadModels() { release(s.readModelLock) }
-
 // onCheckpoint runs f on a checkpoint, one at a time in the whole database.
 func (s *state) onCheckpoint(ctx context.Context, w ports.ProjectionWork, f func(*Tx, *ports.Checkpoint) (bool, error)) (ports.Checkpoint, error) {
-	if err := s.lockReadModels(ctx); err != nil {
+	turn, err := s.readModels.acquire(ctx, w.LockWait)
+	if err != nil {
 		return ports.Checkpoint{}, err
 	}
-	defer s.unlockReadModels()
-	return s.onLocked(ctx, w, f)
+	defer s.readModels.release(turn)
+	return s.onLocked(ctx, turn, w, f)
 }
 
 // onLocked runs f on a checkpoint of read models that are locked, after it has checked the
 // lease, which it does not check again. When f returns true it writes the checkpoint with the
 // rows that f staged.
-func (s *state) onLocked(ctx context.Context, w ports.ProjectionWork, f func(*Tx, *ports.Checkpoint) (bool, error)) (ports.Checkpoint, error) {
+func (s *state) onLocked(ctx context.Context, turn uint64, w ports.ProjectionWork, f func(*Tx, *ports.Checkpoint) (bool, error)) (ports.Checkpoint, error) {
 	key := checkpointKey{w.Projection, w.Version, w.Partition}
 	s.mu.Lock()
 	before := s.checkpoint(key)
@@ -110,6 +105,10 @@ func (s *state) onLocked(ctx context.Context, w ports.ProjectionWork, f func(*Tx
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := s.readModels.check(turn); err != nil { // who has taken the lock sees nothing of this yet
+		tx.close()
+		return before, err
+	}
 	tx.commit()
 	s.checkpoints[key] = c
 	return c, nil

@@ -1,6 +1,7 @@
 package memory
 
 import (
+	"bytes"
 	"cmp"
 	"context"
 	"crypto/sha256"
@@ -46,9 +47,6 @@ func (s *Registry) SharedGeneration(ctx context.Context) (int64, error) {
 
 // RegisterEventType implements ports.SharedEventTypes.
 func (s *Registry) RegisterEventType(ctx context.Context, r eventtype.Registration) (eventtype.Registration, error) {
-	if _, err := r.Document(); err != nil {
-		return eventtype.Registration{}, err
-	}
 	return get(ctx, s.state, func() (eventtype.Registration, error) {
 		name := s.reserve(r.Type, true)
 		if !name.IsShared {
@@ -68,7 +66,11 @@ func (s *Registry) RegisterEventType(ctx context.Context, r eventtype.Registrati
 			r.RegisteredAt = s.now()
 		}
 		r.Number, r.Active, r.RegisteredAt, r.Amends, r.Schemas = name.Number, true, event.Micros(r.RegisteredAt), false, nil
-		s.types = append(s.types, r)
+		document, err := r.Document()
+		if err != nil {
+			return eventtype.Registration{}, err
+		}
+		s.types, s.typeDocuments = append(s.types, r), append(s.typeDocuments, document)
 		return cloneRegistration(r), nil
 	})
 }
@@ -107,8 +109,40 @@ func (s *Registry) EventTypeNumbers(ctx context.Context, names []string) (map[st
 	})
 }
 
-// AnnounceEventTypes implements ports.SharedEventTypes. There is one node.
-func (s *Registry) AnnounceEventTypes(ctx context.Context) error { return ctx.Err() }
+// AnnounceEventTypes implements ports.SharedEventTypes.
+func (s *Registry) AnnounceEventTypes(ctx context.Context) error {
+	return s.do(ctx, func() error {
+		for changed := range s.typeListeners {
+			select {
+			case changed <- struct{}{}:
+			default: // a signal is waiting already
+			}
+		}
+		return nil
+	})
+}
+
+// ListenEventTypes calls changed whenever a node has announced that event types have changed, until
+// ctx ends, whose error it returns.
+func (s *Registry) ListenEventTypes(ctx context.Context, changed func()) error {
+	signal := make(chan struct{}, 1)
+	s.mu.Lock()
+	s.typeListeners[signal] = struct{}{}
+	s.mu.Unlock()
+	defer func() {
+		s.mu.Lock()
+		delete(s.typeListeners, signal)
+		s.mu.Unlock()
+	}()
+	for {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-signal:
+			changed()
+		}
+	}
+}
 
 // RegistryRecord implements ports.SharedEventTypes.
 func (s *Registry) RegistryRecord(ctx context.Context, tenantID string) (ports.RegistryRecord, error) {
@@ -118,13 +152,9 @@ func (s *Registry) RegistryRecord(ctx context.Context, tenantID string) (ports.R
 			return record, nil
 		}
 		for i := range s.types {
-			t := &s.types[i]
-			document, err := t.Document()
-			if err != nil {
-				return record, err
-			}
+			t, document := &s.types[i], s.typeDocuments[i]
 			record.Versions = append(record.Versions, ports.StoredVersion{
-				Type: t.Type, SchemaVersion: t.SchemaVersion, Document: document, Digest: sha256.Sum256(document), By: t.RegisteredBy, At: t.RegisteredAt,
+				Type: t.Type, SchemaVersion: t.SchemaVersion, Document: bytes.Clone(document), Digest: sha256.Sum256(document), By: t.RegisteredBy, At: t.RegisteredAt,
 			})
 		}
 		slices.SortStableFunc(record.Versions, func(a, b ports.StoredVersion) int {

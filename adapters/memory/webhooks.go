@@ -58,6 +58,11 @@ func (s *Webhooks) WebhookEndpoints(ctx context.Context, tenantID string) ([]por
 	})
 }
 
+// FormerHosts lists the hosts that endpoints had in an earlier release: there are none.
+func (s *Webhooks) FormerHosts(ctx context.Context, _ string) ([]ports.WebhookHost, error) {
+	return nil, ctx.Err()
+}
+
 // SaveWebhookEndpoint implements ports.WebhookEndpoints.
 func (s *Webhooks) SaveWebhookEndpoint(ctx context.Context, e ports.WebhookEndpoint) error {
 	return s.do(ctx, func() error {

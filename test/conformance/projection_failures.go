@@ -27,6 +27,7 @@ var failurePromises = []promise{
 	{"only a halted partition is fixed or skipped", notHalted},
 	{"worker of an earlier term is fenced", fenced},
 	{"expired lease is valid until its next term", expiredLease},
+	{"work waits for a lock no longer than it wants", busyCheckpoint},
 	{"dead letters are paged", letterPages},
 }
 
@@ -101,6 +102,27 @@ func (s *suite) halted(t *testing.T) (h *recorder, name string, before projectio
 	_, err := s.store.Isolate(context.Background(), h.failure(name, 4), projection.StopPartition)
 	require.NoError(t, err)
 	return h, name, before
+}
+
+func busyCheckpoint(t *testing.T, s *suite) {
+	b := s.ten(t)
+	name, held, release := b.unique("projection"), make(chan struct{}), make(chan struct{})
+	slow := &recorder{partition: b, after: func() error { close(held); <-release; return nil }}
+	done := make(chan error, 1)
+	go func() {
+		_, _, err := b.store.Advance(context.Background(), slow.step(name, 1, nil, 4), slow)
+		done <- err
+	}()
+	<-held
+	brief := b.step(name, 1, nil, 4)
+	brief.LockWait = 20 * time.Millisecond
+	_, passed, err := b.store.Advance(context.Background(), brief, &recorder{partition: b})
+	require.Equal(t, "projection.busy", fault.CodeOf(err))
+	require.Equal(t, fault.Unavailable, fault.KindOf(err))
+	require.Zero(t, passed)
+	close(release)
+	require.NoError(t, <-done)
+	require.Equal(t, event.Sequence(4), slow.checkpoint(t, name).Sequence)
 }
 
 func countFailures(t *testing.T, s *suite) {

@@ -1,0 +1,68 @@
+package memory_test
+
+import (
+	"context"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/adapters/system"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// slowHandler writes a row and then takes its time.
+type slowHandler struct{ takes time.Duration }
+
+// Apply implements ports.ProjectionHandler.
+func (h slowHandler) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	rows, err := memory.Bind(tx)
+	if err != nil {
+		return err
+	}
+	n, _ := rows.Get("counts", "all")
+	count, _ := n.(int)
+	rows.Put("counts", "all", count+len(b.Events))
+	return ports.Sleep(ctx, h.takes)
+}
+
+// TestTransactionLimit checks that a process which stops in the middle of a batch loses its
+// transaction to one that waits, so that no event is counted twice.
+func TestTransactionLimit(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := memory.New(memory.Config{LogName: "x", Clock: system.Clock{}, TransactionLimit: time.Minute})
+		le, err := d.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "DE"})
+		require.NoError(t, err)
+		_, err = d.Appender.Append(t.Context(), ports.AppendRequest{Partition: le.Partition, Events: []event.Prepared{
+			{Skeleton: event.Skeleton{ID: event.ID{1}, Type: "till.cash.moved", Stream: event.StreamID{Type: "till", ID: "1"}}, Payload: []byte(`{}`)},
+		}})
+		require.NoError(t, err)
+		work := ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: "till.counts", Version: 1, Partition: le.Partition}}
+		stopped := make(chan error, 1)
+		go func() {
+			_, _, err := d.Projections.Advance(t.Context(), work, slowHandler{takes: time.Hour})
+			stopped <- err
+		}()
+		synctest.Wait()
+
+		brief := work
+		brief.LockWait = time.Second
+		began := time.Now()
+		_, _, err = d.Projections.Advance(t.Context(), brief, slowHandler{})
+		require.Equal(t, "projection.busy", fault.CodeOf(err))
+		require.Equal(t, time.Second, time.Since(began))
+
+		_, n, err := d.Projections.Advance(t.Context(), work, slowHandler{})
+		require.NoError(t, err)
+		require.Equal(t, 1, n)
+		require.Equal(t, time.Minute, time.Since(began), "the lock is lost after the limit")
+		require.Equal(t, "store.unavailable", fault.CodeOf(<-stopped))
+		count, _ := d.ReadModels.Row("counts", "all")
+		require.Equal(t, 1, count)
+	})
+}
