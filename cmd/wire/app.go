@@ -209,7 +209,7 @@ func openOn(ctx context.Context, config configs.Config, in Infrastructure, o Opt
 	a := &App{config: config, logger: o.Logger, metrics: o.metrics, Store: in.Stores, clock: in.Clock, ids: in.IDs, Catalog: in.Catalog, background: streams.NewBackground()}
 	if err := a.compose(ctx, in, o); err != nil {
 		if a.personal == nil && in.Keys != nil {
-			in.Keys.Store.Close()
+			in.Keys.Close()
 		}
 		a.Close()
 		return nil, err
@@ -477,7 +477,7 @@ func (a *App) Close() {
 	}
 	a.Store.Close()
 	if a.personal != nil {
-		a.personal.Store.Close()
+		a.personal.Keys.Close()
 	}
 	if err := a.ownedKeys.stop(); err != nil {
 		a.logger.Warn("the embedded key server did not stop cleanly", "error", err)

@@ -230,7 +230,7 @@ func TestDrillRestore(t *testing.T) {
 	// Who goes around the gate finds nothing that opens: the KEK is destroyed.
 	ungated := func() *vault.Vault {
 		return testkit.Must(vault.New(vault.Config{
-			Keys: app.personal.Keyring.Store, DataKeys: app.personal.DataKeys, Manifests: app.Registry, Limits: app.vault.Limits,
+			Keys: app.personal.Store, DataKeys: app.personal.DataKeys, Manifests: app.Registry, Limits: app.vault.Limits,
 		}))
 	}
 	for _, person := range []string{erasedName, survivorName} {

@@ -10,7 +10,22 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/adapters/system"
+	eventappend "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/blindindex"
+	"github.com/erpbackbone/backbone/application/disclosure"
+	"github.com/erpbackbone/backbone/application/entities"
+	"github.com/erpbackbone/backbone/application/erasure"
+	"github.com/erpbackbone/backbone/application/keyrotation"
+	"github.com/erpbackbone/backbone/application/live"
 	"github.com/erpbackbone/backbone/application/module"
+	"github.com/erpbackbone/backbone/application/papers"
+	"github.com/erpbackbone/backbone/application/projections"
+	"github.com/erpbackbone/backbone/application/projections/custom"
+	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/application/redaction"
+	streams "github.com/erpbackbone/backbone/application/streams"
+	"github.com/erpbackbone/backbone/application/vault"
+	"github.com/erpbackbone/backbone/application/webhooks"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -79,7 +94,7 @@ func connect(ctx context.Context, c configs.Config, o Options) (in Infrastructur
 func (in *Infrastructure) close() {
 	in.Stores.Close()
 	if in.Keys != nil {
-		in.Keys.Store.Close()
+		in.Keys.Close()
 	}
 }
 
@@ -95,4 +110,42 @@ func Catalog(schemas ports.SchemaCompiler, modules ...module.Module) (*module.Ca
 // NewPolicyEngine compiles the policies of a catalog and of the program.
 func NewPolicyEngine(c *module.Catalog, cachedDecisions int) (*opa.Engine, error) {
 	return opa.New(allPolicies(c), opa.WithData("roles", c.RoleRights()), opa.WithCache(cachedDecisions, cachedQueries(c)...))
+}
+
+// Services are what an App offers its callers, where the App itself does not.
+type Services struct {
+	Appends     *eventappend.Service
+	Streams     *streams.Service
+	Snapshots   *streams.SnapshotService
+	Entities    *entities.Service
+	Feeds       *query.Feeds
+	Live        *live.Service
+	Operations  *projections.Operations
+	Rebuilds    *projections.Rebuilds
+	Targets     *projections.Targets
+	Custom      *custom.Service
+	Disclosures *disclosure.Service
+	Papers      *papers.Service
+	Vault       *vault.Vault
+	Webhooks    *webhooks.Service // nil without DeliverWith
+	Erasures    *erasure.Service  // nil without a key service, like the rest
+	Redactions  *redaction.Service
+	Rotation    *keyrotation.Service
+	Reports     *disclosure.Reports
+	Index       *blindindex.Index
+}
+
+// Services returns what the App offers its callers.
+func (a *App) Services() Services {
+	s := Services{
+		Appends: a.appends, Streams: a.streams, Snapshots: a.snapshots, Entities: a.entities, Feeds: a.feeds, Live: a.live, Operations: a.operations, Rebuilds: a.rebuilds,
+		Targets: a.targets, Custom: a.custom, Disclosures: a.disclosures, Papers: a.papers, Vault: a.vault,
+	}
+	if a.webhooks != nil {
+		s.Webhooks = a.webhooks.service
+	}
+	if p := a.personal; p != nil {
+		s.Erasures, s.Redactions, s.Rotation, s.Reports, s.Index = p.service, p.redactions, p.Rotation, p.reports, p.index
+	}
+	return s
 }

@@ -39,13 +39,13 @@ type Keys struct {
 	DataKeys ports.DataKeys     // makes and opens data keys
 	KMS      ports.KeyLifecycle // makes, re-wraps and ends KEKs
 	Signer   ports.Signer
+	Close    func() // ends the connections to the key store
 }
 
 // KeyStore keeps the keys of persons for nodes.
 type KeyStore interface {
 	ports.SubjectKeys
 	ports.KeyEvictions
-	Close()
 }
 
 // KEKStore keeps the KEKs of tenants, and exports and restores what they wrap.
@@ -86,7 +86,7 @@ func openKeys(ctx context.Context, c configs.Config, service *keyService, logger
 		return nil, err
 	}
 	return &Keys{
-		Store: store, Erasures: store.Erasures(), KEKs: store.Rotation(), Exports: exports, DataKeys: service.app, KMS: service.rotator, Signer: service.signer,
+		Store: store, Erasures: store.Erasures(), KEKs: store.Rotation(), Exports: exports, DataKeys: service.app, KMS: service.rotator, Signer: service.signer, Close: store.Close,
 	}, nil
 }
 
@@ -138,7 +138,7 @@ func OpenKeyring(ctx context.Context, c configs.Config, audit io.Writer) (_ *Key
 	}
 	k, err := newKeyring(c, *keys, installation.LogName, system.Clock{}, logger, prometheus.New())
 	if err != nil {
-		keys.Store.Close()
+		keys.Close()
 		return nil, errors.Join(err, service.stop())
 	}
 	k.service = service
@@ -152,6 +152,7 @@ type KeyStoreAudit struct {
 	KEKStore
 	DataKeys ports.DataKeys // nil: no key is opened
 	store    KeyStore
+	close    func()
 	service  *keyService // that Close stops; may be nil
 	erasures configs.Erasure
 	kms      configs.KMS // a server of its own, which CompareErased asks; or not configured
@@ -173,7 +174,7 @@ func OpenKeyStoreAudit(ctx context.Context, c configs.Config, openKeys bool) (*K
 	if err != nil {
 		return nil, err
 	}
-	a := &KeyStoreAudit{ErasureRegister: store.Erasures(), KEKStore: store.Rotation(), store: store, erasures: c.Erasure}
+	a := &KeyStoreAudit{ErasureRegister: store.Erasures(), KEKStore: store.Rotation(), store: store, close: store.Close, erasures: c.Erasure}
 	if c.KMS.LocalDirectory == "" {
 		a.kms = c.KMS
 	}
@@ -228,13 +229,13 @@ func (a *KeyStoreAudit) CompareErased(ctx context.Context, tenantID string) (fin
 
 // Close closes the connections and stops an embedded key server.
 func (a *KeyStoreAudit) Close() error {
-	a.store.Close()
+	a.close()
 	return a.service.stop()
 }
 
 // Close closes the connections and stops an embedded key server.
 func (k *Keyring) Close() error {
-	k.Store.Close()
+	k.Keys.Close()
 	return k.service.stop()
 }
 

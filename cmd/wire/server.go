@@ -107,7 +107,7 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (_ *Server
 		return nil, err
 	}
 	parts.Verifications, parts.Names = app.verifications, app.Principals
-	if err := app.recoverDecided(ctx); err != nil {
+	if err := app.RecoverDecided(ctx); err != nil {
 		return nil, err
 	}
 	parts.Access, parts.Intents, parts.Appends, parts.Streams = app.Tenancy, app.Pipeline, app.appends, app.streams

@@ -26,9 +26,9 @@ func (a *App) composeSubscriptions(clock ports.Clock, ids ports.IDSource, cursor
 	return err
 }
 
-// recoverDecided writes the rows of subscriptions and custom projections that decisions lack after
+// RecoverDecided writes the rows of subscriptions and custom projections that decisions lack after
 // a crash.
-func (a *App) recoverDecided(ctx context.Context) error {
+func (a *App) RecoverDecided(ctx context.Context) error {
 	logs, err := a.Store.Directory.AdministrativeLogs(ctx, "")
 	if err != nil {
 		return err

@@ -23,7 +23,7 @@ func (a *App) composeVerifications(ctx context.Context) error {
 	compareErased := func(context.Context, string) (string, bool, error) { return "", false, nil }
 	var dataKeys ports.DataKeys
 	if p := a.personal; p != nil {
-		keys := &KeyStoreAudit{ErasureRegister: p.Erasures, KEKStore: p.KEKs, DataKeys: p.DataKeys, store: p.Keyring.Store, erasures: a.config.Erasure}
+		keys := &KeyStoreAudit{ErasureRegister: p.Erasures, KEKStore: p.KEKs, DataKeys: p.DataKeys, store: p.Store, erasures: a.config.Erasure}
 		always = append(always, verify.WithKeyStore(keys))
 		dataKeys, compareErased = keys.DataKeys, keys.CompareErased
 	}
