@@ -37,7 +37,7 @@ TESTFLAGS ?=
 ARGS      ?=
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-race drill fuzz lint fmt generate generate-check openapi-check bench clean tools ensure-postgres ensure-compiler
+.PHONY: help run build test test-race simulate mutants drill fuzz lint fmt generate generate-check openapi-check bench clean tools ensure-postgres ensure-compiler
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -56,6 +56,16 @@ test: ensure-postgres ## Run every test but the drills
 
 test-race: ensure-compiler ## Run tests that start no server under the race detector
 	CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 60m -skip '$(DRILLS)' $(TESTFLAGS) $(RACE_PACKAGES)
+
+# How many seeds `make simulate` runs, and from where: make simulate SEEDS=1000 START=random.
+SEEDS ?= 10000
+START ?= 1
+
+simulate: ## Run nodes in simulated time under every fault, SEEDS times
+	$(GO) test ./test/simulation -run '^TestSeeds$$' -count=1 -timeout 60m -seeds $(SEEDS) -start $(START) -processes "$$(nproc)" $(TESTFLAGS)
+
+mutants: ## Break the program on purpose, and show the seed of the simulation that finds it
+	$(GO) run ./test/simulation/mutants $(ARGS)
 
 drill: ensure-postgres ensure-compiler ## Run the drills: killed processes, stalled servers, real leases, large volumes
 	CGO_ENABLED=1 BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -race -shuffle=on -timeout 60m -run '$(DRILLS)' -skip '$(LOAD_DRILLS)' $(TESTFLAGS) ./...

@@ -1,0 +1,279 @@
+package simulation
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/application/verify"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/intent"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+func sortBy[T any, K cmp.Ordered](list []T, key func(T) K) {
+	slices.SortFunc(list, func(a, b T) int { return cmp.Compare(key(a), key(b)) })
+}
+
+// ofIntent are the events of an intent.
+type ofIntent struct {
+	moves []event.Recorded // of the module
+	own   []event.Recorded // of the pipeline
+}
+
+func (b *books) eventsByIntent() map[event.ID]ofIntent {
+	out := map[event.ID]ofIntent{}
+	for _, events := range b.partitions {
+		for _, e := range events {
+			if e.IntentID == (event.ID{}) {
+				continue
+			}
+			o := out[e.IntentID]
+			if e.Type == movedType || e.Type == joinedType {
+				o.moves = append(o.moves, e)
+			} else {
+				o.own = append(o.own, e)
+			}
+			out[e.IntentID] = o
+		}
+	}
+	return out
+}
+
+// event returns the event at a sequence, nil if there is none.
+func (b *books) event(p event.PartitionID, n event.Sequence) *event.Recorded {
+	if events := b.partitions[p]; n >= 1 && int(n) <= len(events) {
+		return &events[n-1]
+	}
+	return nil
+}
+
+// readBooks reads all logs past every node.
+func (w *world) readBooks(ctx context.Context) (*books, error) {
+	b := &books{world: w, partitions: map[event.PartitionID][]event.Recorded{}}
+	w.events = 0
+	heads, err := w.database.Events.PartitionHeads(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for p := range heads {
+		events, err := w.database.Events.Events(ctx, ports.EventQuery{Partition: p, Limit: 1 << 20})
+		if err != nil {
+			return nil, err
+		}
+		b.partitions[p] = events
+		w.events += len(events)
+	}
+	return b, nil
+}
+
+// eventByID finds an event in any log, past every node.
+func (w *world) eventByID(ctx context.Context, id event.ID) (event.Recorded, error) {
+	for _, le := range w.entities {
+		if e, err := w.database.Events.EventByID(ctx, le.Partition, id); err == nil {
+			return e, nil
+		}
+	}
+	return event.Recorded{}, fmt.Errorf("no log has event %s", id)
+}
+
+// check compares everything with the model, after all nodes have ended.
+func (w *world) check() {
+	b, err := w.readBooks(context.Background())
+	if !w.require(err == nil, "books", "%v", err) {
+		return
+	}
+	for p, events := range b.partitions {
+		w.checkChain(p, events)
+	}
+	for _, le := range w.entities {
+		w.checkTills(le, b.partitions[le.Partition])
+	}
+	w.checkIntents(b)
+	w.verify()
+	w.checkBalances(b)
+	for _, p := range w.parts {
+		p.check(b)
+	}
+}
+
+// checkChain requires a log without gaps whose checksums follow from each other.
+func (w *world) checkChain(p event.PartitionID, events []event.Recorded) {
+	previous := event.GenesisChecksum(logName, p)
+	versions, ids := map[event.StreamID]event.Version{}, map[event.ID]bool{}
+	for i := range events {
+		e := &events[i]
+		w.require(e.Sequence == event.Sequence(i+1), "sequences have no gap", "partition %d has sequence %d at place %d", p, e.Sequence, i+1)
+		sum, _ := e.ChainChecksum(previous, nil)
+		w.require(sum == e.Checksum, "the chain is sound", "event %d of partition %d has another checksum", e.Sequence, p)
+		w.require(len(e.Redactions) > 0 || event.HashPayload(e.Salt, e.Payload) == e.PayloadHash, "the chain is sound", "event %d of partition %d has another payload", e.Sequence, p)
+		versions[e.Stream]++
+		w.require(e.StreamVersion == versions[e.Stream], "versions have no gap", "event %d of partition %d has version %d of %s, not %d", e.Sequence, p, e.StreamVersion, e.Stream, versions[e.Stream])
+		w.require(!ids[e.ID], "an id is of one event", "%s twice", e.ID)
+		w.require(i == 0 || !e.RecordedAt.Before(events[i-1].RecordedAt), "time does not go back", "event %d of partition %d", e.Sequence, p)
+		ids[e.ID], previous = true, e.Checksum
+	}
+}
+
+// movementOf is the data of a movement.
+func movementOf(e *event.Recorded) (movement, error) {
+	var payload struct{ Data movement }
+	err := json.Unmarshal(e.Payload, &payload)
+	return payload.Data, err
+}
+
+// foldBalances computes the rows of the projection from the log, up to a sequence.
+func foldBalances(events []event.Recorded, through event.Sequence) map[string]balanceRow {
+	out := map[string]balanceRow{}
+	for i := range events {
+		e := &events[i]
+		if e.Sequence > through || e.Type != movedType {
+			continue
+		}
+		m, _ := movementOf(e) // checkTills has read it
+		row := out[m.Till]
+		row.Balance, row.Moves, row.Sequence = row.Balance+m.Amount, row.Moves+1, e.Sequence
+		out[m.Till] = row
+	}
+	return out
+}
+
+// checkTills requires that each decision was right at its place in the log.
+func (w *world) checkTills(le ports.LegalEntity, events []event.Recorded) {
+	balance, slips, receipts := map[string]int64{}, map[string]bool{}, 0
+	for i := range events {
+		e := &events[i]
+		if e.Type != movedType {
+			continue
+		}
+		m, err := movementOf(e)
+		w.require(err == nil, "payloads", "%v", err)
+		receipts++
+		w.require(m.Receipt == fmt.Sprintf("R-%06d", receipts), "numbers have no gap", "%s: event %d has receipt %s, not %d", le.Code, e.Sequence, m.Receipt, receipts)
+		w.require(m.Slip == "" || !slips[m.Slip], "a slip counts once", "%s: %s", le.Code, m.Slip)
+		balance[m.Till] += m.Amount
+		w.require(balance[m.Till] >= 0, "conditions are exact", "%s: till %s has %d after event %d", le.Code, m.Till, balance[m.Till], e.Sequence)
+		slips[m.Slip] = true
+	}
+}
+
+// checkIntents compares the rows of intents with the log.
+func (w *world) checkIntents(b *books) {
+	for id, o := range b.eventsByIntent() {
+		var p event.PartitionID
+		if len(o.moves) > 0 {
+			p = o.moves[0].Partition
+		} else {
+			p = o.own[0].Partition
+		}
+		in, err := w.database.Intents.Intent(context.Background(), p, id)
+		if !w.require(err == nil, "intents are stored with their events", "%s: %v", id, err) {
+			continue
+		}
+		w.require((in.Status == intent.Executed) == (len(o.moves) > 0), "intents are stored with their events", "%s is %s with %d events", id, in.Status, len(o.moves))
+		if len(o.moves) > 0 {
+			m, _ := movementOf(&o.moves[0])
+			w.require(m.Amount < approvalFrom || len(in.Approvals) > 0, "large amounts are approved", "%s of %d", id, m.Amount)
+		}
+	}
+}
+
+// caughtUp requires that the active version of the projection has read all logs.
+func (w *world) caughtUp(ctx context.Context) error {
+	version, err := w.database.ProjectionVersions.ActiveProjection(ctx, balances)
+	if err != nil {
+		return err
+	}
+	checkpoints, err := w.database.Projections.Checkpoints(ctx, balances, version)
+	if err != nil {
+		return err
+	}
+	read := map[event.PartitionID]event.Sequence{}
+	for _, c := range checkpoints {
+		read[c.Partition] = c.Sequence
+	}
+	heads, err := w.database.Events.PartitionHeads(ctx)
+	if err != nil {
+		return err
+	}
+	for _, le := range w.entities {
+		if read[le.Partition] < heads[le.Partition].Sequence {
+			return fmt.Errorf("version %d of the projection has read %d of %d events of %s", version, read[le.Partition], heads[le.Partition].Sequence, le.Code)
+		}
+	}
+	return nil
+}
+
+// checkBalances compares the rows of every live version of the projection with a fresh fold.
+func (w *world) checkBalances(b *books) {
+	all, err := w.database.ProjectionVersions.ListProjections(context.Background())
+	w.require(err == nil, "projections", "%v", err)
+	for _, p := range all {
+		if p.Name != balances || !p.Role.IsLive() {
+			continue
+		}
+		checkpoints, err := w.database.Projections.Checkpoints(context.Background(), p.Name, p.Version)
+		w.require(err == nil, "projections", "%v", err)
+		for _, c := range checkpoints {
+			want := foldBalances(b.partitions[c.Partition], c.Sequence)
+			prefix := rowKey(p.Version, c.Partition, "")
+			rows := w.database.ReadModels.Rows(balances, prefix)
+			w.require(len(rows) == len(want), "a projection equals a fresh fold", "version %d of partition %d has %d rows, not %d", p.Version, c.Partition, len(rows), len(want))
+			for _, row := range rows {
+				till := row.Key[len(prefix):]
+				got := row.Value.(*balanceRow)
+				w.require(got.tillState == want[till].tillState && got.Sequence == want[till].Sequence, "a projection equals a fresh fold", "version %d of partition %d at %d: till %s is %v, not %v", p.Version, c.Partition, c.Sequence, till, *got, want[till])
+			}
+		}
+	}
+}
+
+// verify runs the product's own verification of all logs, with the rows and keys that they explain.
+func (w *world) verify() {
+	reports, err := w.verifyOnce(context.Background())
+	w.require(err == nil, "verification runs", "%v", err)
+	for i := range reports {
+		for _, f := range reports[i].Findings {
+			w.require(false, "verification finds nothing", "%s: %v", reports[i].LegalEntity, f)
+		}
+	}
+}
+
+func (w *world) verifyOnce(ctx context.Context) ([]verify.EntityReport, error) {
+	return verify.Run(ctx, w.database.Chains(), tenantID, nil, nil, verify.WithKeyStore(keyStoreAudit{w.keyStore.Erasures(), w.keyStore}), verify.OpenKeys(w.kms))
+}
+
+// recordedLater is how long a server may take to record what a call did that was cut off.
+const recordedLater = 70 * time.Minute
+
+// awaitRecords waits until the administrative log has what calls did that were cut off.
+func (w *world) awaitRecords(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, recordedLater)
+	defer cancel()
+	for {
+		reports, err := w.verifyOnce(ctx)
+		if err != nil || !slices.ContainsFunc(reports, func(r verify.EntityReport) bool { return len(r.Findings) > 0 }) || ports.Sleep(ctx, 10*time.Minute) != nil {
+			return // the check reports what is left
+		}
+	}
+}
+
+// keyStoreAudit is what a verification reads of the key store.
+type keyStoreAudit struct {
+	*memory.ErasureRegister
+	keys *memory.KeyStore
+}
+
+// SubjectKeys implements verify.KeyStore.
+func (a keyStoreAudit) SubjectKeys(ctx context.Context, ids []ports.SubjectKeyID) ([]ports.SubjectKey, error) {
+	return a.keys.SubjectKeys(ctx, ids)
+}
+
+// KEKs implements verify.KeyStore.
+func (a keyStoreAudit) KEKs(ctx context.Context, tenantID string) ([]ports.KEK, error) {
+	return a.keys.Rotation().KEKs(ctx, tenantID)
+}

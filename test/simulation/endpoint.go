@@ -1,0 +1,141 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"math/rand/v2"
+	"time"
+
+	"github.com/erpbackbone/backbone/application/webhooks"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+var _ = takesPart("endpoint", 0.4, func(w *world, r *rand.Rand) part {
+	order := []string{subscription.PerLegalEntity, subscription.PerStream}[r.IntN(2)]
+	e := &endpoint{world: w, order: order, received: newReceived(w, "endpoint by "+order, keyOf(order)), random: w.random("endpoint"), trouble: 0.3 * r.Float64()}
+	w.sender = e
+	return e
+})
+
+// endpoint receives movements by webhook. It is slow, fails, and its owner changes the subscription
+// under deliveries.
+type endpoint struct {
+	world    *world
+	order    string
+	trouble  float64
+	owner    ports.Principal
+	received *received
+	random   *rand.Rand // of the answers, by one delivery at a time
+	calm     bool
+}
+
+const webhookID = "webhook"
+
+func (e *endpoint) prepare(ctx context.Context) (err error) {
+	admin, err := e.world.enroll(ctx, "p-admin", event.Human, "admin")
+	if err != nil {
+		return err
+	}
+	if e.owner, err = e.world.enroll(ctx, "s-webhook", event.System, "module"); err != nil {
+		return err
+	}
+	n := e.world.nodes[0].current()
+	if err := n.services.Webhooks.AllowHost(ctx, admin, "hooks.example.org", "the shop"); err != nil {
+		return err
+	}
+	_, _, err = n.app.Subscriptions.Create(ctx, e.owner, subscription.Subscription{
+		TenantID: tenantID, ID: webhookID, SubscriberType: subscription.Webhook, SubscriberID: "shop", Filter: subscription.Filter{EventTypes: []string{movedType}},
+		Settings: subscription.Settings{PartitionBy: e.order, MessageTimeout: 5 * time.Second, RetryFirst: time.Second, RetryLongest: 4 * time.Second, MaxRetries: 100, Start: subscription.Start{From: subscription.Beginning}},
+	})
+	if err != nil {
+		return err
+	}
+	_, _, err = n.services.Webhooks.Set(ctx, e.owner, webhookID, webhooks.EndpointSettings{URL: "https://hooks.example.org/movements"})
+	return err
+}
+
+func (e *endpoint) work() {
+	r := e.world.random("owner of the webhook")
+	e.world.begin(func(ctx context.Context) {
+		for pause(ctx, r, 5*time.Second) == nil {
+			_ = e.world.request(ctx, r, func(ctx context.Context, n *run) error {
+				if r.Float64() < 0.5 {
+					_, err := n.services.Webhooks.Rotate(ctx, e.owner, webhookID)
+					return err
+				}
+				_, _, err := n.services.Webhooks.Set(ctx, e.owner, webhookID, webhooks.EndpointSettings{URL: fmt.Sprintf("https://hooks.example.org/movements/%d", r.IntN(3))})
+				return err
+			})
+		}
+	})
+}
+
+// Check implements ports.WebhookSender.
+func (*endpoint) Check(string) error { return nil }
+
+// CheckHeader implements ports.WebhookSender.
+func (*endpoint) CheckHeader(ports.Header) error { return nil }
+
+// Send implements ports.WebhookSender.
+func (e *endpoint) Send(ctx context.Context, r ports.WebhookRequest) (ports.WebhookAnswer, error) {
+	id, err := event.ParseID(r.ID)
+	if err != nil {
+		return ports.WebhookAnswer{}, err
+	}
+	delivered, err := e.world.eventByID(ctx, id)
+	if err != nil {
+		return ports.WebhookAnswer{}, err
+	}
+	e.received.deliverAgain(&delivered)
+	e.received.mu.Lock()
+	luck, slow := e.random.Float64(), time.Duration(e.random.ExpFloat64()*float64(100*time.Millisecond))
+	if e.calm {
+		luck = 1
+	}
+	e.received.mu.Unlock()
+	if err := ports.Sleep(ctx, slow); err != nil {
+		return ports.WebhookAnswer{}, fault.New(fault.Unavailable, "webhook.timeout", "the endpoint did not answer")
+	}
+	switch {
+	case luck < e.trouble/3:
+		return ports.WebhookAnswer{}, fault.New(fault.Unavailable, "webhook.connection", "the endpoint broke the connection")
+	case luck < e.trouble*2/3:
+		return ports.WebhookAnswer{Status: 500}, nil
+	case luck < e.trouble:
+		return ports.WebhookAnswer{Status: 503, RetryAfter: time.Second}, nil
+	}
+	e.received.accept(&delivered)
+	return ports.WebhookAnswer{Status: 204}, nil
+}
+
+func (e *endpoint) settle(ctx context.Context) error {
+	e.received.mu.Lock()
+	e.calm = true
+	e.received.mu.Unlock()
+	// What a request of the owner left half done, the owner's next request repairs.
+	r := e.world.random("settling owner")
+	err := eventually(ctx, func() error {
+		return e.world.request(ctx, r, func(ctx context.Context, n *run) error {
+			_, _, err := n.services.Webhooks.Set(ctx, e.owner, webhookID, webhooks.EndpointSettings{URL: "https://hooks.example.org/movements"})
+			return err
+		})
+	})
+	if err != nil {
+		return err
+	}
+	return eventually(ctx, func() error {
+		b, err := e.world.readBooks(ctx)
+		if err != nil {
+			return err
+		}
+		if n := e.received.unaccepted(b, selectsMovements); n > 0 {
+			return fmt.Errorf("%d movements did not reach the endpoint", n)
+		}
+		return nil
+	})
+}
+
+func (e *endpoint) check(b *books) { e.received.complete(b, selectsMovements) }

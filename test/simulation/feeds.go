@@ -1,0 +1,134 @@
+package simulation
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/erpbackbone/backbone/application/live"
+	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+var _ = takesPart("feeds", 0.4, func(w *world, r *rand.Rand) part {
+	f := &feeds{world: w}
+	for i := range 1 + r.IntN(3) {
+		f.readers = append(f.readers, &feedReader{world: w, name: fmt.Sprintf("reader %d", i), random: w.random(fmt.Sprintf("reader %d", i)), last: map[event.PartitionID]event.Sequence{}})
+	}
+	return f
+})
+
+// feeds are readers of live feeds, who disconnect and go on at another node with their last cursor.
+type feeds struct {
+	world   *world
+	readers []*feedReader
+}
+
+func (f *feeds) prepare(context.Context) error { return nil }
+
+func (f *feeds) work() {
+	for _, r := range f.readers {
+		f.world.begin(func(ctx context.Context) {
+			for pause(ctx, r.random, 500*time.Millisecond) == nil {
+				r.connect(ctx, time.Duration(r.random.ExpFloat64()*float64(10*time.Second)))
+			}
+		})
+	}
+}
+
+// feedReader is the sink of a feed. It must get every event of each legal entity once, in order.
+type feedReader struct {
+	world  *world
+	name   string
+	random *rand.Rand
+
+	mu     sync.Mutex
+	cursor string
+	last   map[event.PartitionID]event.Sequence
+}
+
+// connect reads for a time.
+func (r *feedReader) connect(ctx context.Context, d time.Duration) {
+	n := r.world.anyNode(r.random)
+	if n == nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	defer context.AfterFunc(n.ctx, cancel)() // the connections of a node end with it
+	r.mu.Lock()
+	from := r.cursor
+	r.mu.Unlock()
+	source, err := n.services.Feeds.All(query.AllQuery{TenantID: tenantID, From: from})
+	if !r.world.require(err == nil, "feeds go on with their cursor", "%s: %v", r.name, err) {
+		return
+	}
+	err = n.services.Live.Run(ctx, live.Feed{Transport: "simulation", Source: source, Sink: feedSink{r, n}, Batch: 1 + r.random.IntN(20)})
+	r.world.require(err == nil || errors.Is(err, live.ErrDisconnected) || fault.KindOf(err) == fault.Unavailable || fault.KindOf(err) == fault.Timeout || ctx.Err() != nil, "feeds go on with their cursor", "%s: %v", r.name, err)
+}
+
+// feedSink is one connection of a reader to a node.
+type feedSink struct {
+	reader *feedReader
+	node   *run
+}
+
+// Events implements live.Sink.
+func (s feedSink) Events(ctx context.Context, events []event.Recorded, cursors []string) error {
+	if err := s.node.link.pass(ctx, latency(s.reader.random)); err != nil {
+		return live.ErrDisconnected
+	}
+	r := s.reader
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for i := range events {
+		e := &events[i]
+		r.world.require(e.Sequence == r.last[e.Partition]+1, "feeds miss nothing and repeat nothing", "%s: event %d of partition %d after %d", r.name, e.Sequence, e.Partition, r.last[e.Partition])
+		r.last[e.Partition], r.cursor = e.Sequence, cursors[i]
+	}
+	return nil
+}
+
+// CaughtUp implements live.Sink.
+func (s feedSink) CaughtUp(ctx context.Context, cursor string) error { return s.Heartbeat(ctx, cursor) }
+
+// Heartbeat implements live.Sink.
+func (s feedSink) Heartbeat(ctx context.Context, cursor string) error {
+	if err := s.node.link.pass(ctx, latency(s.reader.random)); err != nil {
+		return live.ErrDisconnected
+	}
+	s.reader.mu.Lock()
+	defer s.reader.mu.Unlock()
+	if cursor != "" {
+		s.reader.cursor = cursor
+	}
+	return nil
+}
+
+func (f *feeds) settle(ctx context.Context) error {
+	for _, r := range f.readers {
+		err := eventually(ctx, func() error {
+			r.connect(ctx, 5*time.Second)
+			heads, err := f.world.database.Events.PartitionHeads(ctx)
+			if err != nil {
+				return err
+			}
+			for _, le := range f.world.entities {
+				if r.last[le.Partition] < heads[le.Partition].Sequence {
+					return fmt.Errorf("%s has %d of %d events of %s", r.name, r.last[le.Partition], heads[le.Partition].Sequence, le.Code)
+				}
+			}
+			return nil
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (f *feeds) check(*books) {}

@@ -1,0 +1,153 @@
+package simulation
+
+import (
+	"context"
+	"fmt"
+	"hash/fnv"
+	"math/rand/v2"
+	"sync"
+	"time"
+
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// link carries the calls of one run of a node to the ports that all nodes share. Each call takes
+// simulated time, which decides the order of calls of all nodes, and may fail before or after its
+// effect. No two calls end at the same nanosecond, so that a run of one seed repeats exactly.
+type link struct {
+	world *world
+	name  string // of the node's run, such as "node-1.2"
+
+	mu     sync.Mutex
+	random map[operation]*rand.Rand // so that one operation's calls do not change another's
+	frozen time.Time                // until when nothing of the node moves
+	dead   bool                     // killed: nothing of the node reaches anything any more
+}
+
+// errKilled is what a killed process gets; no client sees it.
+var errKilled = fault.New(fault.Unavailable, "simulation.killed", "the node was killed")
+
+// about names a call by its method and what it is about.
+func about(method string, subjects ...any) operation {
+	return operation{method, fmt.Sprint(subjects...)}
+}
+
+// operation is what a call does.
+type operation struct{ method, subject string }
+
+// draw returns the random numbers of an operation.
+func (l *link) draw(o operation) *rand.Rand {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r := l.random[o]
+	if r == nil {
+		h := fnv.New64a()
+		_, _ = h.Write([]byte(l.name + "|" + o.method + "|" + o.subject)) // never fails
+		r = rand.New(rand.NewPCG(l.world.seed, h.Sum64()))
+		l.random[o] = r
+	}
+	return r
+}
+
+// fate is what happens to a call.
+type fate struct {
+	before, after time.Duration // of the call's effect
+	fails         failure
+}
+
+type failure int
+
+const (
+	succeeds failure = iota
+	failsBefore
+	failsAfter
+)
+
+func (l *link) fateOf(o operation) fate {
+	r := l.draw(o)
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	f := fate{before: latency(r), after: latency(r)}
+	now := l.world.currentWeather()
+	switch n := r.Float64(); {
+	case n < now.failures/2:
+		f.fails = failsBefore
+	case n < now.failures:
+		f.fails = failsAfter
+	case n < now.failures+now.delays:
+		f.before += time.Duration(r.Int64N(int64(8 * time.Second)))
+	}
+	return f
+}
+
+// latency is about a millisecond, with a long tail.
+func latency(r *rand.Rand) time.Duration {
+	return 20*time.Microsecond + time.Duration(r.ExpFloat64()*float64(400*time.Microsecond))
+}
+
+// call runs f as a call of the node. lost says that the node does not learn the result, whatever
+// f did.
+func (l *link) call(ctx context.Context, o operation, f func() error) (lost bool, err error) {
+	if l.isDead() {
+		return true, errKilled
+	}
+	fate := l.fateOf(o)
+	defer func() {
+		if !l.isDead() {
+			l.world.record(l.name, o, err)
+		}
+	}()
+	if err := l.pass(ctx, fate.before); err != nil {
+		return true, err
+	}
+	if fate.fails == failsBefore {
+		return true, unavailable(o.method, false)
+	}
+	if err = f(); err != nil {
+		return l.isDead(), err
+	}
+	if err := l.pass(context.WithoutCancel(ctx), fate.after); err != nil {
+		return true, err
+	}
+	if fate.fails == failsAfter {
+		return true, unavailable(o.method, true)
+	}
+	return false, nil
+}
+
+// pass lets time go by, until ctx ends. A frozen node notices nothing before it moves again.
+func (l *link) pass(ctx context.Context, d time.Duration) error {
+	err := ports.Sleep(ctx, d)
+	l.thaw()
+	if l.isDead() {
+		return errKilled
+	}
+	return err
+}
+
+func (l *link) thaw() {
+	for {
+		l.mu.Lock()
+		rest := time.Until(l.frozen)
+		l.mu.Unlock()
+		if rest <= 0 {
+			return
+		}
+		_ = ports.Sleep(context.Background(), rest) // it does not end early
+	}
+}
+
+func (l *link) isDead() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.dead
+}
+
+// unavailable is the fault of a store or service that does not answer.
+func unavailable(method string, sent bool) error {
+	if sent && method == "EventAppender.Append" {
+		return fault.New(fault.Timeout, "append.outcome_unknown", "the answer of the append was lost; send the request again with its key")
+	}
+	return fault.New(fault.Unavailable, "store.unavailable", "%s does not answer; try again", method)
+}

@@ -1,0 +1,47 @@
+package simulation
+
+import (
+	"context"
+
+	"github.com/erpbackbone/backbone/domain/event"
+)
+
+// hears reports whether a signal reaches the node: some are lost, and all of a frozen or killed
+// node.
+func (l *link) hears(signal string) bool {
+	r := l.draw(operation{method: signal})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return r.Float64() >= l.world.currentWeather().failures*4 && !l.dead && !l.world.now().Before(l.frozen)
+}
+
+// Listen implements ports.WakeUps.
+func (p eventStorePort) Listen(ctx context.Context, wake func(event.PartitionID)) error {
+	return p.to.Listen(ctx, func(partition event.PartitionID) {
+		if p.link.hears("EventStore.Listen") {
+			wake(partition)
+		}
+	})
+}
+
+// ListenEventTypes passes the announcements on that are heard.
+func (p eventTypeStorePort) ListenEventTypes(ctx context.Context, changed func()) error {
+	return p.to.ListenEventTypes(ctx, func() {
+		if p.link.hears("EventTypeStore.ListenEventTypes") {
+			changed()
+		}
+	})
+}
+
+// ListenEvictions implements ports.KeyEvictions: a node that misses a signal is told so.
+func (p keyStorePort) ListenEvictions(ctx context.Context, evict func(reference string), lost func()) error {
+	return p.to.ListenEvictions(ctx, func(reference string) {
+		if p.link.hears("KeyStore.ListenEvictions") {
+			evict(reference)
+			return
+		}
+		if p.link.pass(ctx, p.link.fateOf(operation{method: "KeyStore.Reconnect"}).before) == nil {
+			lost()
+		}
+	}, lost)
+}
