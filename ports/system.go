@@ -29,6 +29,18 @@ type IDSource interface {
 	NewSalt() event.Salt
 }
 
+// TryReceive takes a value from a channel without waiting, and reports whether there was one or the
+// channel is closed. A select takes any case that is ready; a loop that has to take one of them
+// first asks for it before it waits.
+func TryReceive[T any](c <-chan T) bool {
+	select {
+	case <-c:
+		return true
+	default:
+		return false
+	}
+}
+
 // Lock is held by one caller at a time. Waiting for it ends with the caller's context, unlike waiting
 // for a sync.Mutex, so a Lock may be held during calls of ports.
 type Lock chan struct{}

@@ -167,15 +167,18 @@ func (x *Index) Run(ctx context.Context) {
 		if err != nil && ctx.Err() == nil {
 			x.Logger.WarnContext(ctx, "the index of personal data could not be moved on; it will be tried again", "code", fault.CodeOf(err))
 		}
-		due = false
-		select {
-		case <-ctx.Done():
+		if due = ports.TryReceive(renew.C); !due { // before logs that have grown, which can wait
+			select {
+			case <-ctx.Done():
+			case <-changed:
+				_ = ports.Sleep(ctx, x.Limits.Interval) // ends early only with ctx
+			case <-renew.C:
+				due = true
+			}
+		}
+		if ctx.Err() != nil {
 			x.member.Leave(ctx)
 			return
-		case <-changed:
-			_ = ports.Sleep(ctx, x.Limits.Interval) // ends early only with ctx, which the next round sees
-		case <-renew.C:
-			due = true
 		}
 	}
 }

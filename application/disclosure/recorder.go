@@ -57,13 +57,12 @@ func NewRecorder(c RecorderConfig) (*Recorder, error) {
 func (r *Recorder) Run(ctx context.Context) {
 	tick := time.NewTicker(r.Limits.Interval)
 	defer tick.Stop()
-	for {
+	for ctx.Err() == nil {
 		if err := r.RunOnce(ctx); err != nil && ctx.Err() == nil {
 			r.Logger.WarnContext(ctx, "accesses could not be recorded in the administrative log; it will be tried again", "code", fault.CodeOf(err))
 		}
 		select {
 		case <-ctx.Done():
-			return
 		case <-tick.C:
 		}
 	}

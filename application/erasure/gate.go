@@ -74,11 +74,10 @@ func NewGate(c GateConfig) (*Gate, error) {
 func (g *Gate) Run(ctx context.Context) {
 	tick := time.NewTicker(g.config.Interval)
 	defer tick.Stop()
-	for {
+	for ctx.Err() == nil {
 		_ = g.Check(ctx) // Check stores and logs the verdict
 		select {
 		case <-ctx.Done():
-			return
 		case <-tick.C:
 		}
 	}

@@ -68,6 +68,9 @@ func (w *Worker) Run(ctx context.Context) {
 		case <-timer.C:
 		case <-w.Signal:
 		}
+		if ctx.Err() != nil {
+			return
+		}
 		w.maybeFollowUp(ctx)
 		for _, r := range w.due(ctx) {
 			running.Go(func() {

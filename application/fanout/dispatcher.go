@@ -1,6 +1,7 @@
 package fanout
 
 import (
+	"cmp"
 	"context"
 	"crypto/rand"
 	"errors"
@@ -181,7 +182,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	pause := time.NewTimer(d.LongestPause)
 	defer pause.Stop()
 	asked := map[event.PartitionID]bool{}
-	for {
+	for ctx.Err() == nil {
 		heads, changed := d.Heads.Heads()
 		for p, h := range heads {
 			if h.Sequence > 0 && !asked[p] {
@@ -190,21 +191,26 @@ func (d *Dispatcher) Run(ctx context.Context) {
 			}
 		}
 		pause.Reset(d.start(ctx, &working, heads))
-		select {
-		case <-ctx.Done():
-			return
-		case <-changed:
-		case <-pause.C:
-		case r := <-d.done:
-			d.finish(ctx, r)
-			if r.held.leaving {
-				renew.Reset(0) // another node waits for it
+		renews := ports.TryReceive(renew.C) // first of what is ready, since it takes time
+		if !renews {
+			select {
+			case <-ctx.Done():
+			case <-changed:
+			case <-pause.C:
+			case r := <-d.done:
+				d.finish(ctx, r)
+				if r.held.leaving {
+					renew.Reset(0) // another node waits for it
+				}
+			case <-d.wake:
+				for _, s := range d.held {
+					s.retryAt, s.woken = time.Time{}, s.busy
+				}
+			case <-renew.C:
+				renews = true
 			}
-		case <-d.wake:
-			for _, s := range d.held {
-				s.retryAt, s.woken = time.Time{}, s.busy
-			}
-		case <-renew.C:
+		}
+		if renews && ctx.Err() == nil {
 			d.renew(ctx, heads)
 			d.report(heads)
 			d.updateHealth(heads)
@@ -232,7 +238,9 @@ func (d *Dispatcher) start(ctx context.Context, working *sync.WaitGroup, heads m
 			due = append(due, s)
 		}
 	}
-	slices.SortFunc(due, func(a, b *heldPartition) int { return int(a.served) - int(b.served) })
+	slices.SortFunc(due, func(a, b *heldPartition) int {
+		return cmp.Or(cmp.Compare(a.served, b.served), cmp.Compare(a.partition, b.partition))
+	})
 	for _, s := range due[:min(len(due), max(d.Workers-busy, 0))] {
 		d.served++
 		s.served, s.busy = d.served, true

@@ -66,13 +66,12 @@ func NewRecorder(s *Service, journal ports.AdministrativeLog) *Recorder {
 func (r *Recorder) Run(ctx context.Context, onError func(error)) {
 	tick := time.NewTicker(recordInterval)
 	defer tick.Stop()
-	for {
+	for ctx.Err() == nil {
 		if err := r.Record(ctx); err != nil && ctx.Err() == nil {
 			onError(err)
 		}
 		select {
 		case <-ctx.Done():
-			return
 		case <-tick.C:
 		}
 	}

@@ -294,7 +294,7 @@ func (r *activeFeed) serve(ctx context.Context) error {
 		if err != nil || ctx.Err() != nil {
 			return err
 		}
-		if r.state == CatchingUp && delivered > r.feed.Batch && isClosed(grown) {
+		if r.state == CatchingUp && delivered > r.feed.Batch && ports.TryReceive(grown) {
 			heads, grown = r.service.config.Heads.Heads() // the log has grown while catching up
 			continue
 		}
@@ -304,6 +304,10 @@ func (r *activeFeed) serve(ctx context.Context) error {
 				return err
 			}
 			r.setState(Idle)
+		}
+		if ports.TryReceive(grown) { // before a heartbeat that is due as well
+			heads, grown = r.service.config.Heads.Heads()
+			continue
 		}
 		select {
 		case <-ctx.Done():
@@ -325,15 +329,6 @@ func (r *activeFeed) start(ctx context.Context) (map[event.PartitionID]ports.Hea
 	ctx, cancel := context.WithTimeout(ctx, readTimeout)
 	defer cancel()
 	return r.feed.Source.Start(ctx)
-}
-
-func isClosed(c <-chan struct{}) bool {
-	select {
-	case <-c:
-		return true
-	default:
-		return false
-	}
 }
 
 // deliverPending delivers all events up to heads, page by page.
@@ -359,14 +354,13 @@ func (r *activeFeed) deliverPending(ctx context.Context, heads map[event.Partiti
 		if !more {
 			return delivered, nil
 		}
-		select {
-		case <-ctx.Done():
+		switch {
+		case ctx.Err() != nil:
 			return delivered, nil
-		case <-r.heartbeat.ring: // a long search without matching events
+		case ports.TryReceive(r.heartbeat.ring): // a long search without matching events
 			err = r.sendHeartbeat(ctx)
-		case <-r.accessCheck.ring:
+		case ports.TryReceive(r.accessCheck.ring):
 			err = r.checkAccess(ctx)
-		default:
 		}
 		if err != nil {
 			return delivered, err

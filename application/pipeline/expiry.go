@@ -75,17 +75,16 @@ func NewExpiry(c ExpiryConfig) *Expiry {
 func (e *Expiry) Run(ctx context.Context) {
 	tick := time.NewTicker(e.Interval)
 	defer tick.Stop()
-	for {
+	for ctx.Err() == nil {
 		if err := e.RunOnce(ctx); err != nil && ctx.Err() == nil {
 			e.Logger.WarnContext(ctx, "waiting intents could not be expired; it will be tried again", "code", fault.CodeOf(err))
 		}
 		select {
 		case <-ctx.Done():
-			e.member.Leave(ctx)
-			return
 		case <-tick.C:
 		}
 	}
+	e.member.Leave(ctx)
 }
 
 // RunOnce expires the intents of the legal entities that this node holds.

@@ -427,7 +427,7 @@ const idlePauses = 5
 func (r *Rebuilds) runEvery(ctx context.Context, wake <-chan struct{}, round func(context.Context) error) {
 	pause := time.NewTimer(0)
 	defer pause.Stop()
-	for {
+	for ctx.Err() == nil {
 		err := round(ctx)
 		if err != nil && !errors.As(err, new(loggedError)) && ctx.Err() == nil {
 			r.config.Logger.WarnContext(ctx, "rebuilds of projections could not be maintained; it will be tried again", "code", fault.CodeOf(err))
@@ -439,7 +439,6 @@ func (r *Rebuilds) runEvery(ctx context.Context, wake <-chan struct{}, round fun
 		}
 		select {
 		case <-ctx.Done():
-			return
 		case <-pause.C:
 		case <-wake:
 		}

@@ -197,16 +197,21 @@ func (r *Runner) Run(ctx context.Context) {
 		due.Reset(next)
 		select {
 		case <-ctx.Done():
-			r.working.Wait()
-			if r.member != nil {
-				r.member.Leave(ctx)
-			}
-			return
 		case <-changed:
 		case <-tick.C:
 		case <-r.wake:
 		case <-due.C:
 		}
+		if ctx.Err() != nil {
+			r.working.Wait()
+			if r.member != nil {
+				r.member.Leave(ctx)
+			}
+			return
+		}
+		// One round is for all signals that have come.
+		ports.TryReceive(tick.C)
+		ports.TryReceive(r.wake)
 	}
 }
 

@@ -30,7 +30,7 @@ type tailCache struct {
 
 // partitionTail is a run of a partition's newest events, without gaps.
 type partitionTail struct {
-	token  chan struct{} // a lock that can be waited for with a context: a reader takes the token
+	ports.Lock
 	events []event.Recorded
 	bytes  int       // of payloads
 	readAt time.Time // when the oldest of the events was read
@@ -46,8 +46,7 @@ func (t *tailCache) tailOf(p event.PartitionID) *partitionTail {
 	t.dropExpired(t.clock.Now())
 	tail := t.byPartition[p]
 	if tail == nil {
-		tail = &partitionTail{token: make(chan struct{}, 1)}
-		tail.token <- struct{}{}
+		tail = &partitionTail{Lock: ports.NewLock()}
 		t.byPartition[p] = tail
 	}
 	return tail
@@ -62,10 +61,10 @@ func (t *tailCache) dropExpired(now time.Time) {
 	t.lastSweep = now
 	for _, tail := range t.byPartition {
 		select {
-		case <-tail.token:
+		case tail.Lock <- struct{}{}:
 			tail.expire(now)
-			tail.token <- struct{}{}
-		default: // a reader has the token and checks the age itself
+			tail.Release()
+		default: // a reader has the lock and checks the age itself
 		}
 	}
 }
@@ -83,20 +82,18 @@ func (t *partitionTail) expire(now time.Time) {
 // query.
 func (t *tailCache) readAfter(ctx context.Context, at mark, limit int) ([]event.Recorded, error) {
 	tail := t.tailOf(at.Partition)
-	select {
-	case <-ctx.Done():
-		return nil, ctx.Err()
-	case <-tail.token:
+	if err := tail.Acquire(ctx); err != nil {
+		return nil, err
 	}
 	now := t.clock.Now()
 	tail.expire(now)
 	count := len(tail.events)
-	if count > 0 && at.After < tail.events[0].Sequence { // before the tail: read without the token, so that other readers do not wait
-		tail.token <- struct{}{}
+	if count > 0 && at.After < tail.events[0].Sequence { // before the tail: read without the lock, so that other readers do not wait
+		tail.Release()
 		events, err := t.read(ctx, at, limit)
 		return dropMarkedEvent(events, at), err
 	}
-	defer func() { tail.token <- struct{}{} }()
+	defer tail.Release()
 	if count > 0 && at.After <= tail.events[count-1].Sequence {
 		i := int(at.After - tail.events[0].Sequence)
 		if [8]byte(tail.events[i].Checksum[:8]) != at.ChecksumPrefix {

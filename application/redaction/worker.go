@@ -42,9 +42,11 @@ func (w *Worker) Run(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			return
 		case <-timer.C:
 		case <-w.Signal:
+		}
+		if ctx.Err() != nil {
+			return
 		}
 		w.Work(ctx)
 		timer.Reset(w.config.Poll)

@@ -23,18 +23,27 @@ func (s *Service) Run(ctx context.Context) {
 	s.recordExpiry()
 	defer s.lastExpiry.Store(nil)
 	for {
+		sweeps := ports.TryReceive(sweep.C) // before measuring, when both are due
+		if !sweeps {
+			select {
+			case <-ctx.Done():
+			case <-sweep.C:
+				sweeps = true
+			case <-measure.C:
+			}
+		}
 		var err error
-		select {
-		case <-ctx.Done():
+		switch {
+		case ctx.Err() != nil:
 			return
-		case <-sweep.C:
-			if s.hasNoSubscriptions.Load() {
-				s.recordExpiry() // no subscription has leases
-			} else if err = s.ExpireLeases(ctx); err == nil {
+		case !sweeps:
+			err = s.measure(ctx)
+		case s.hasNoSubscriptions.Load():
+			s.recordExpiry() // no subscription has leases
+		default:
+			if err = s.ExpireLeases(ctx); err == nil {
 				s.recordExpiry()
 			}
-		case <-measure.C:
-			err = s.measure(ctx)
 		}
 		if err != nil && ctx.Err() == nil {
 			s.config.Logger.WarnContext(ctx, "expired leases of subscriptions could not be handled; it will be tried again", "code", fault.CodeOf(err))

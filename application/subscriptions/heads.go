@@ -107,7 +107,7 @@ func (w *HeadWatcher) Run(ctx context.Context) {
 	rest := time.NewTimer(0)
 	defer rest.Stop()
 	announced := true
-	for {
+	for ctx.Err() == nil {
 		// The minimum interval passes before the wait, so a signal during it is handled right after.
 		select {
 		case <-ctx.Done():
@@ -121,7 +121,6 @@ func (w *HeadWatcher) Run(ctx context.Context) {
 		poll.Reset(w.interval())
 		select {
 		case <-ctx.Done():
-			return
 		case <-poll.C:
 			announced = false
 		case <-w.signal:

@@ -5,6 +5,7 @@ import (
 	"sync"
 
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 // wakeUps wakes the polls of this node that wait for a subscription.
@@ -61,7 +62,7 @@ type partitionLocks struct {
 }
 
 type partitionLock struct {
-	token   chan struct{}
+	ports.Lock
 	waiters int
 }
 
@@ -72,7 +73,7 @@ func (l *partitionLocks) lock(ctx context.Context, at lockKey) (unlock func(), e
 	}
 	t := l.held[at]
 	if t == nil {
-		t = &partitionLock{token: make(chan struct{}, 1)}
+		t = &partitionLock{Lock: ports.NewLock()}
 		l.held[at] = t
 	}
 	t.waiters++
@@ -84,11 +85,9 @@ func (l *partitionLocks) lock(ctx context.Context, at lockKey) (unlock func(), e
 			delete(l.held, at)
 		}
 	}
-	select {
-	case t.token <- struct{}{}:
-		return func() { <-t.token; leave() }, nil
-	case <-ctx.Done():
+	if err := t.Acquire(ctx); err != nil {
 		leave()
-		return nil, ctx.Err()
+		return nil, err
 	}
+	return func() { t.Release(); leave() }, nil
 }

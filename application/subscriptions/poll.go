@@ -105,19 +105,32 @@ func (s *Service) waitForChange(ctx context.Context, r pollAttempt, grown, woken
 		defer s.states.register(r.uid)()
 	}
 	for {
+		// Several may be ready after the attempt or the recheck, and a select takes any of them.
+		switch {
+		case ctx.Err() != nil:
+			return false, ctx.Err()
+		case ports.TryReceive(timeout), ports.TryReceive(s.closing):
+			return false, nil
+		case ports.TryReceive(woken), ports.TryReceive(due):
+			return true, nil
+		case ports.TryReceive(grown):
+			var heads map[event.PartitionID]ports.Head
+			if heads, grown = s.config.Heads.Heads(); r.isAffected(heads) {
+				return true, nil
+			}
+			continue
+		}
 		select {
 		case <-ctx.Done():
-			return false, ctx.Err()
+		case <-s.closing:
+		case <-woken:
+		case <-grown:
 		case <-timeout:
 			return false, nil
-		case <-s.closing:
-			return false, nil
-		case <-woken:
-			return true, nil
 		case <-due:
 			return true, nil
 		case <-recheck:
-			if !r.coalesced {
+			if !r.coalesced || ports.TryReceive(due) { // both timers may have begun together
 				return true, nil
 			}
 			state, err := s.deliveryState(ctx, r.uid)
@@ -125,11 +138,6 @@ func (s *Service) waitForChange(ctx context.Context, r pollAttempt, grown, woken
 				return false, err
 			}
 			if state.Revision != r.state.Revision || !r.inactive && state.CursorHash != r.state.CursorHash {
-				return true, nil
-			}
-		case <-grown:
-			var heads map[event.PartitionID]ports.Head
-			if heads, grown = s.config.Heads.Heads(); r.isAffected(heads) {
 				return true, nil
 			}
 		}

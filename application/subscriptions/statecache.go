@@ -2,6 +2,7 @@ package subscriptions
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"time"
 
@@ -14,7 +15,7 @@ import (
 type stateCache struct {
 	mu      sync.Mutex
 	waiting map[event.ID]int // polls by subscription
-	query   chan struct{}    // holds a token while no query runs; made with the first poll
+	query   ports.Lock       // around the query; made with the first poll
 	readAt  time.Time
 	states  map[event.ID]ports.DeliveryState // replaced, never changed
 }
@@ -25,8 +26,7 @@ func (c *stateCache) register(uid event.ID) (leave func()) {
 	defer c.mu.Unlock()
 	if c.waiting == nil {
 		c.waiting = map[event.ID]int{}
-		c.query = make(chan struct{}, 1)
-		c.query <- struct{}{}
+		c.query = ports.NewLock()
 	}
 	c.waiting[uid]++
 	return func() {
@@ -57,12 +57,10 @@ func (s *Service) deliveryState(ctx context.Context, uid event.ID) (ports.Delive
 	if known, ok := c.cached(uid, age); ok {
 		return known, nil
 	}
-	select {
-	case <-c.query:
-		defer func() { c.query <- struct{}{} }()
-	case <-ctx.Done():
-		return ports.DeliveryState{}, ctx.Err()
+	if err := c.query.Acquire(ctx); err != nil {
+		return ports.DeliveryState{}, err
 	}
+	defer c.query.Release()
 	if known, ok := c.cached(uid, age); ok {
 		return known, nil
 	}
@@ -72,6 +70,7 @@ func (s *Service) deliveryState(ctx context.Context, uid event.ID) (ports.Delive
 		uids = append(uids, one)
 	}
 	c.mu.Unlock()
+	slices.SortFunc(uids, event.ID.Compare)
 	at := time.Now()
 	states, err := s.config.Store.DeliveryStates(ctx, uids)
 	if err != nil {

@@ -79,6 +79,9 @@ func (v *Vault) Authenticate(ctx context.Context, tenantID, purpose string, text
 
 // hmacWithSecret computes the HMAC of a text under a tenant's secret of a purpose.
 func (v *Vault) hmacWithSecret(ctx context.Context, tenantID, purpose string, text []byte) (out event.Hash, err error) {
+	if err := ctx.Err(); err != nil {
+		return out, err // a select takes either when the secret is in memory
+	}
 	name := purpose + "\x00" + tenantID
 	v.mu.Lock()
 	s := v.secrets[name]

@@ -236,14 +236,10 @@ func (v *Vault) await(ctx context.Context, m *pendingKey) (*dek, verdict, error)
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	select {
-	case <-m.done:
-		if m.dek != nil {
-			m.dek.release()
-		}
-	default:
-		m.waiters--
+	if ports.TryReceive(m.done) {
+		return m.dek, m.verdict, m.err
 	}
+	m.waiters--
 	return nil, keyUsable, ctx.Err()
 }
 

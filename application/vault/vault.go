@@ -159,6 +159,9 @@ func KeysMissing() error {
 // afterwards. After MaxCallWait it fails with kms.unavailable, so that requests do not queue
 // behind a slow key service. Keys in memory need no slot.
 func (v *Vault) acquireSlot(ctx context.Context) (release func(), err error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
 	timeout := time.NewTimer(v.MaxCallWait)
 	defer timeout.Stop()
 	select {

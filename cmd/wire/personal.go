@@ -170,7 +170,7 @@ const prepareRetryDelay = 5 * time.Second
 // that fingerprint requests, so that appends without personal data continue while the key
 // service is unavailable. It runs again when a tenant may be new, and after a failure.
 func (p *personal) prepareTenants(ctx context.Context, a *App, logFailure func(error)) {
-	for {
+	for ctx.Err() == nil {
 		err := p.prepareOnce(ctx, a)
 		logFailure(err)
 		var again <-chan time.Time
@@ -179,7 +179,6 @@ func (p *personal) prepareTenants(ctx context.Context, a *App, logFailure func(e
 		}
 		select {
 		case <-ctx.Done():
-			return
 		case <-p.tenantChanges:
 		case <-again:
 		}
