@@ -1,6 +1,7 @@
 package projections
 
 import (
+	"cmp"
 	"context"
 	"slices"
 	"time"
@@ -72,6 +73,7 @@ func (r *Runner) queueDue(heads map[event.PartitionID]ports.Head, now time.Time)
 		if !p.loaded || p.registered.Status != projection.Running {
 			continue
 		}
+		queued := len(r.queue)
 		for id, head := range heads {
 			if !p.reads(id) {
 				continue
@@ -107,6 +109,7 @@ func (r *Runner) queueDue(heads map[event.PartitionID]ports.Head, now time.Time)
 			u.busy, u.recheck = true, false
 			r.queue = append(r.queue, u)
 		}
+		slices.SortFunc(r.queue[queued:], func(a, b *unit) int { return cmp.Compare(a.partition, b.partition) })
 	}
 	return missing, next
 }

@@ -35,7 +35,7 @@ type Registry struct {
 	entities   ports.LegalEntities
 	tenants    sync.Map // event.PartitionID → tenant id, of the legal entities known so far
 
-	refreshing  chan struct{}    // a lock around refreshes that can be waited for with a context
+	refreshing  ports.Lock       // around refreshes
 	generations map[string]int64 // as last asked, under the lock
 	asked       atomic.Uint64    // how often they were asked
 	snapshots   atomic.Pointer[snapshots]
@@ -66,7 +66,7 @@ type snapshot struct {
 
 // New makes a registry, which is empty until the first Refresh.
 func New(store ports.EventTypes, schemas ports.SchemaCompiler, transforms ports.TransformCompiler, catalog *module.Catalog, clock ports.Clock) *Registry {
-	r := &Registry{store: store, schemas: schemas, transforms: transforms, catalog: catalog, clock: clock, refreshing: make(chan struct{}, 1)}
+	r := &Registry{store: store, schemas: schemas, transforms: transforms, catalog: catalog, clock: clock, refreshing: ports.NewLock()}
 	r.snapshots.Store(&snapshots{of: map[string]*snapshot{}, owners: map[string]map[string]string{}})
 	return r
 }
@@ -201,12 +201,10 @@ func (r *Registry) RefreshAll(ctx context.Context) error {
 
 func (r *Registry) refresh(ctx context.Context, wanted func(tenantID string) bool) error {
 	asked := r.asked.Load()
-	select {
-	case r.refreshing <- struct{}{}:
-		defer func() { <-r.refreshing }()
-	case <-ctx.Done():
-		return ctx.Err()
+	if err := r.refreshing.Acquire(ctx); err != nil {
+		return err
 	}
+	defer r.refreshing.Release()
 	if r.asked.Load() <= asked+1 { // else a question began and ended while this caller waited
 		generations, err := r.store.EventTypeGenerations(ctx)
 		if err != nil {
@@ -218,7 +216,8 @@ func (r *Registry) refresh(ctx context.Context, wanted func(tenantID string) boo
 	before := r.snapshots.Load()
 	var next *snapshots // nil while nothing has changed
 	var errs []error
-	for tenantID, generation := range r.generations {
+	for _, tenantID := range slices.Sorted(maps.Keys(r.generations)) {
+		generation := r.generations[tenantID]
 		if !wanted(tenantID) || before.of[tenantID] != nil && before.of[tenantID].generation == generation {
 			continue
 		}

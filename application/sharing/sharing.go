@@ -132,7 +132,7 @@ func (m *Member) plan(wanted, inUse []ports.LeaseResource) (renew, release []por
 			delete(m.held, r)
 		}
 	}
-	return slices.SortedFunc(maps.Keys(keep), compare), slices.SortedFunc(slices.Values(release), compare)
+	return slices.Collect(maps.Keys(keep)), slices.SortedFunc(slices.Values(release), compare)
 }
 
 // compare orders resources, so that nodes ask for them in one order.
@@ -159,6 +159,7 @@ func (m *Member) release(ctx context.Context, resources []ports.LeaseResource) (
 
 // Acquire takes or renews leases, and drops those that another node holds now.
 func (m *Member) Acquire(ctx context.Context, resources []ports.LeaseResource) ([]Change, error) {
+	resources = slices.SortedFunc(slices.Values(resources), compare)
 	asked := m.config.Now()
 	leases, err := m.config.Leases.Hold(ctx, m.config.Holder, m.config.TTL, resources)
 	if err != nil {

@@ -67,7 +67,11 @@ func (v *Vault) lookUp(ctx context.Context, ids []ports.SubjectKeyID) (map[ports
 		go v.read(ctx, own, now.Add(v.Life))
 	}
 	v.mu.Unlock()
-	for id, r := range joined {
+	for _, id := range ids {
+		r := joined[id]
+		if r == nil {
+			continue
+		}
 		select {
 		case <-r.done:
 		case <-ctx.Done():
