@@ -130,7 +130,7 @@ func (d *Dispatcher) Run(ctx context.Context) {
 	defer look.Stop()
 	d.recordReconcile()
 	defer d.lastReconcile.Store(nil)
-	for {
+	for ctx.Err() == nil {
 		err := d.reconcile(ctx, &working)
 		switch {
 		case err == nil:
@@ -140,11 +140,10 @@ func (d *Dispatcher) Run(ctx context.Context) {
 		}
 		select {
 		case <-ctx.Done():
-			d.leave(ctx, &working)
-			return
 		case <-look.C:
 		}
 	}
+	d.leave(ctx, &working)
 }
 
 func (d *Dispatcher) leave(ctx context.Context, working *sync.WaitGroup) {
@@ -173,8 +172,8 @@ func (d *Dispatcher) saveAttempts(ctx context.Context) {
 	attempts := d.attempts
 	d.attempts = map[event.ID][]ports.WebhookAttempt{}
 	d.mu.Unlock()
-	for uid, list := range attempts {
-		if err := d.config.Attempts.AddWebhookAttempts(ctx, uid, list, maxStoredAttempts); err != nil && ctx.Err() == nil {
+	for _, uid := range slices.SortedFunc(maps.Keys(attempts), event.ID.Compare) {
+		if err := d.config.Attempts.AddWebhookAttempts(ctx, uid, attempts[uid], maxStoredAttempts); err != nil && ctx.Err() == nil {
 			d.Logger.WarnContext(ctx, "attempts to deliver could not be stored", "code", fault.CodeOf(err))
 		}
 	}
@@ -293,7 +292,7 @@ func (d *Dispatcher) wanted(ctx context.Context, endpoints []ports.WebhookEndpoi
 		if !e.DisabledAt.IsZero() || sub.Status != subscription.Active {
 			continue
 		}
-		out[e.Subscription] = &runner{d: d, endpoint: e, sub: sub}
+		out[e.Subscription] = &runner{d: d, endpoint: e, sub: sub, pausing: ports.NewLock()}
 		resources = append(resources, resource(e.Subscription))
 	}
 	if len(resources) == 0 {

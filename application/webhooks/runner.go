@@ -24,6 +24,8 @@ type runner struct {
 	stop     context.CancelFunc // ends everything
 	drain    context.CancelFunc // stops fetching messages; deliveries in flight finish
 
+	pausing ports.Lock // around waiting for a pause
+
 	mu        sync.Mutex
 	failures  int       // in a row
 	notBefore time.Time // no attempt is made before
@@ -51,8 +53,13 @@ func (r *runner) work(fetching, ctx context.Context) {
 	}
 }
 
-// waitForPause waits until attempts may be made again.
+// waitForPause waits until attempts may be made again. One worker waits for the time and the others
+// for that worker, so that they go on in the order in which they came.
 func (r *runner) waitForPause(ctx context.Context) bool {
+	if r.pausing.Acquire(ctx) != nil {
+		return false
+	}
+	defer r.pausing.Release()
 	r.mu.Lock()
 	wait := time.Until(r.notBefore)
 	r.mu.Unlock()
