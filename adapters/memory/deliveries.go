@@ -105,6 +105,9 @@ func (s *SubscriptionStore) Due(ctx context.Context, limit int) ([]ports.DueDeli
 				}
 			}
 		}
+		slices.SortFunc(out, func(a, b ports.DueDelivery) int {
+			return cmp.Or(a.UID.Compare(b.UID), cmp.Compare(a.Partition, b.Partition))
+		})
 		return out, nil
 	})
 }
