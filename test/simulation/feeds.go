@@ -57,7 +57,7 @@ func (r *feedReader) connect(ctx context.Context, d time.Duration) {
 	if n == nil {
 		return
 	}
-	ctx, cancel := context.WithTimeout(ctx, d)
+	ctx, cancel := context.WithTimeout(asRequest(ctx, r.random), d)
 	defer cancel()
 	defer context.AfterFunc(n.ctx, cancel)() // the connections of a node end with it
 	r.mu.Lock()

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"hash/fnv"
 	"math/rand/v2"
+	"runtime"
 	"sync"
 	"time"
 
@@ -19,10 +20,11 @@ type link struct {
 	world *world
 	name  string // of the node's run, such as "node-1.2"
 
-	mu     sync.Mutex
-	random map[operation]*rand.Rand // so that one operation's calls do not change another's
-	frozen time.Time                // until when nothing of the node moves
-	dead   bool                     // killed: nothing of the node reaches anything any more
+	mu       sync.Mutex
+	random   map[operation]*rand.Rand // so that one operation's calls do not change another's
+	arriving map[instant][]*arrival   // calls whose fate is not drawn yet
+	frozen   time.Time                // until when nothing of the node moves
+	dead     bool                     // killed: nothing of the node reaches anything any more
 }
 
 // errKilled is what a killed process gets; no client sees it.
@@ -30,20 +32,24 @@ var errKilled = fault.New(fault.Unavailable, "simulation.killed", "the node was 
 
 // about names a call by its method and what it is about.
 func about(method string, subjects ...any) operation {
-	return operation{method, fmt.Sprint(subjects...)}
+	return operation{method: method, subject: fmt.Sprint(subjects...)}
 }
 
-// operation is what a call does.
-type operation struct{ method, subject string }
+// operation is what a call does, and for which request of a client.
+type operation struct {
+	method, subject string
+	request         uint64 // 0: none
+}
 
-// draw returns the random numbers of an operation.
+// requestKey is the key under which a context has the number of its request.
+type requestKey struct{}
+
+// draw returns the random numbers of an operation. It is called with the lock held.
 func (l *link) draw(o operation) *rand.Rand {
-	l.mu.Lock()
-	defer l.mu.Unlock()
 	r := l.random[o]
 	if r == nil {
 		h := fnv.New64a()
-		_, _ = h.Write([]byte(l.name + "|" + o.method + "|" + o.subject)) // never fails
+		_, _ = fmt.Fprintf(h, "%s|%s|%s|%d", l.name, o.method, o.subject, o.request) // never fails
 		r = rand.New(rand.NewPCG(l.world.seed, h.Sum64()))
 		l.random[o] = r
 	}
@@ -64,10 +70,46 @@ const (
 	failsAfter
 )
 
+// arrival is a call that has just begun.
+type arrival struct {
+	goroutine int
+	fate      fate
+}
+
+// instant is a time at which calls of one operation arrive.
+type instant struct {
+	operation
+	at int64
+}
+
+// fateOf draws the fate of a call. Calls of one operation that arrive at the same time draw in the
+// order in which their goroutines were made, because the order in which they run is chance. All
+// have arrived as soon as time moves on.
 func (l *link) fateOf(o operation) fate {
-	r := l.draw(o)
+	a, now := &arrival{}, instant{o, time.Now().UnixNano()}
+	l.mu.Lock()
+	l.arriving[now] = append(l.arriving[now], a)
+	l.mu.Unlock()
+	time.Sleep(1)
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if len(l.arriving[now]) > 1 {
+		a.goroutine = goroutine()
+		l.mu.Unlock()
+		time.Sleep(1)
+		l.mu.Lock()
+	}
+	sortBy(l.arriving[now], func(a *arrival) int { return a.goroutine })
+	for _, one := range l.arriving[now] {
+		one.fate = l.drawFate(o)
+	}
+	delete(l.arriving, now) // the first that goes on has drawn for all
+	return a.fate
+}
+
+// drawFate is called with the lock held.
+func (l *link) drawFate(o operation) fate {
+	r := l.draw(o)
 	f := fate{before: latency(r), after: latency(r)}
 	now := l.world.currentWeather()
 	switch n := r.Float64(); {
@@ -81,6 +123,13 @@ func (l *link) fateOf(o operation) fate {
 	return f
 }
 
+// goroutine is the number of the current goroutine: they are numbered as they are made.
+func goroutine() (n int) {
+	var text [32]byte
+	_, _ = fmt.Sscanf(string(text[:runtime.Stack(text[:], false)]), "goroutine %d ", &n) // it has this form
+	return n
+}
+
 // latency is about a millisecond, with a long tail.
 func latency(r *rand.Rand) time.Duration {
 	return 20*time.Microsecond + time.Duration(r.ExpFloat64()*float64(400*time.Microsecond))
@@ -92,6 +141,7 @@ func (l *link) call(ctx context.Context, o operation, f func() error) (lost bool
 	if l.isDead() {
 		return true, errKilled
 	}
+	o.request, _ = ctx.Value(requestKey{}).(uint64)
 	fate := l.fateOf(o)
 	defer func() {
 		if !l.isDead() {
@@ -119,14 +169,15 @@ func (l *link) call(ctx context.Context, o operation, f func() error) (lost bool
 // pass lets time go by, until ctx ends. A frozen node notices nothing before it moves again.
 func (l *link) pass(ctx context.Context, d time.Duration) error {
 	err := ports.Sleep(ctx, d)
-	l.thaw()
+	l.thaw(d)
 	if l.isDead() {
 		return errKilled
 	}
 	return err
 }
 
-func (l *link) thaw() {
+// thaw waits until the node is not frozen. What waited then moves at different times.
+func (l *link) thaw(d time.Duration) {
 	for {
 		l.mu.Lock()
 		rest := time.Until(l.frozen)
@@ -134,7 +185,7 @@ func (l *link) thaw() {
 		if rest <= 0 {
 			return
 		}
-		_ = ports.Sleep(context.Background(), rest) // it does not end early
+		_ = ports.Sleep(context.Background(), rest+d) // it does not end early
 	}
 }
 

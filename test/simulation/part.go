@@ -62,13 +62,19 @@ func (w *world) anyNode(r *rand.Rand) *run { return w.nodes[r.IntN(len(w.nodes))
 // requestTimeout is how long a client waits for an answer.
 const requestTimeout = 30 * time.Second
 
+// asRequest gives a context the number of a request, so that its calls and those of other requests
+// take no random numbers from each other.
+func asRequest(ctx context.Context, r *rand.Rand) context.Context {
+	return context.WithValue(ctx, requestKey{}, r.Uint64())
+}
+
 // request runs f on a node as a request: a client that gets no answer in time gives up.
 func (w *world) request(ctx context.Context, r *rand.Rand, f func(ctx context.Context, n *run) error) error {
 	n := w.anyNode(r)
 	if n == nil {
 		return fault.New(fault.Unavailable, "simulation.no_node", "no node answers")
 	}
-	ctx, cancel := context.WithTimeout(ctx, requestTimeout)
+	ctx, cancel := context.WithTimeout(asRequest(ctx, r), requestTimeout)
 	defer cancel()
 	if err := n.link.pass(ctx, latency(r)); err != nil {
 		return err

@@ -9,10 +9,9 @@ import (
 // hears reports whether a signal reaches the node: some are lost, and all of a frozen or killed
 // node.
 func (l *link) hears(signal string) bool {
-	r := l.draw(operation{method: signal})
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return r.Float64() >= l.world.currentWeather().failures*4 && !l.dead && !l.world.now().Before(l.frozen)
+	return l.draw(operation{method: signal}).Float64() >= l.world.currentWeather().failures*4 && !l.dead && !l.world.now().Before(l.frozen)
 }
 
 // Listen implements ports.WakeUps.

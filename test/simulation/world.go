@@ -73,7 +73,7 @@ func newWorld(p program, seed uint64) *world {
 }
 
 func newLink(w *world, name string) *link {
-	return &link{world: w, name: name, random: map[operation]*rand.Rand{}}
+	return &link{world: w, name: name, random: map[operation]*rand.Rand{}, arriving: map[instant][]*arrival{}}
 }
 
 func (w *world) now() time.Time { return time.Now() }
@@ -99,15 +99,16 @@ func (w *world) keys() wire.Keys {
 	return wire.Keys{Store: w.keyStore, Erasures: w.keyStore.Erasures(), KEKs: w.keyStore.Rotation(), Exports: w.exports, DataKeys: w.kms, KMS: w.kms, Signer: w.kms, Close: func() {}}
 }
 
-// record adds a call to the digest by which two runs are compared.
+// record adds a call to the digest by which two runs are compared. Calls of one instant add the same
+// in any order.
 func (w *world) record(node string, o operation, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls++
 	h := fnv.New64a()
-	line := fmt.Sprintf("%d %s %s %s %s\n", time.Since(w.began), node, o.method, o.subject, fault.CodeOf(err))
-	_, _ = fmt.Fprintf(h, "%d %s", w.digest, line) // never fails
-	w.digest = h.Sum64()
+	line := fmt.Sprintf("%d %s %s %s %x %s\n", time.Since(w.began), node, o.method, o.subject, o.request, fault.CodeOf(err))
+	_, _ = io.WriteString(h, line) // never fails
+	w.digest += h.Sum64()
 	if w.trace != nil {
 		_, _ = io.WriteString(w.trace, line)
 	}
