@@ -71,6 +71,13 @@ func (w *world) readBooks(ctx context.Context) (*books, error) {
 	return b, nil
 }
 
+// head is the newest sequence of a legal entity, read past every node.
+func (w *world) head(le ports.LegalEntity) event.Sequence {
+	h, err := w.database.Events.Head(context.Background(), le.Partition)
+	w.require(err == nil, "books", "%v", err)
+	return h.Sequence
+}
+
 // eventByID finds an event in any log, past every node.
 func (w *world) eventByID(ctx context.Context, id event.ID) (event.Recorded, error) {
 	for _, le := range w.entities {
@@ -174,6 +181,9 @@ func (w *world) checkIntents(b *books) {
 		if !w.require(err == nil, "intents are stored with their events", "%s: %v", id, err) {
 			continue
 		}
+		w.require(len(o.moves) == 0 || len(o.moves) == in.EventCount, "executed once", "%s has %d events, not %d", id, len(o.moves), in.EventCount)
+		ended := slices.ContainsFunc(o.own, func(e event.Recorded) bool { return e.Type == "backbone.intent."+string(intent.Rejected) })
+		w.require(!ended || len(o.moves) == 0, "a rejected intent is not executed", "%s has %d events", id, len(o.moves))
 		w.require((in.Status == intent.Executed) == (len(o.moves) > 0), "intents are stored with their events", "%s is %s with %d events", id, in.Status, len(o.moves))
 		if len(o.moves) > 0 {
 			m, _ := movementOf(&o.moves[0])
@@ -188,14 +198,7 @@ func (w *world) caughtUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	checkpoints, err := w.database.Projections.Checkpoints(ctx, balances, version)
-	if err != nil {
-		return err
-	}
-	read := map[event.PartitionID]event.Sequence{}
-	for _, c := range checkpoints {
-		read[c.Partition] = c.Sequence
-	}
+	read := w.positions(version)
 	heads, err := w.database.Events.PartitionHeads(ctx)
 	if err != nil {
 		return err
@@ -206,6 +209,17 @@ func (w *world) caughtUp(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// positions are the sequences that a version of the projection has read.
+func (w *world) positions(version int) map[event.PartitionID]event.Sequence {
+	checkpoints, err := w.database.Projections.Checkpoints(context.Background(), balances, version)
+	w.require(err == nil, "projections", "%v", err)
+	out := map[event.PartitionID]event.Sequence{}
+	for _, c := range checkpoints {
+		out[c.Partition] = c.Sequence
+	}
+	return out
 }
 
 // checkBalances compares the rows of every live version of the projection with a fresh fold.

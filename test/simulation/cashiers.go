@@ -22,15 +22,16 @@ var _ = takesPart("cashiers", 1, func(w *world, r *rand.Rand) part {
 // cashiers submit intents, and supervisors decide about large amounts. They remember what they
 // were told.
 type cashiers struct {
-	world      *world
-	tills      int // of each legal entity; fewer make more conflicts
-	number     int // of cashiers
-	think      time.Duration
-	cashier    pipeline.Caller
-	supervisor pipeline.Caller
+	world       *world
+	tills       int // of each legal entity; fewer make more conflicts
+	number      int // of cashiers
+	think       time.Duration
+	cashier     pipeline.Caller
+	supervisors []pipeline.Caller
 
 	mu        sync.Mutex
 	submitted map[string]*submission // by idempotency key
+	refusals  []refusal
 }
 
 // submission is a request of a cashier, with all answers to it.
@@ -46,15 +47,50 @@ type submission struct {
 	open     bool                  // no definite answer yet
 }
 
+// refusal is an answer that there is not enough in the till, with the heads of the log before and
+// after it.
+type refusal struct {
+	*submission
+	from, to event.Sequence
+}
+
+// checkRefusals requires that each refusal was right at a moment between its request and its answer.
+func (c *cashiers) checkRefusals(b *books) {
+	for _, f := range c.refusals {
+		var m movement
+		var t transfer
+		_ = json.Unmarshal(f.payload, &m) // of next
+		_ = json.Unmarshal(f.payload, &t)
+		till, needed := m.Till, -m.Amount
+		if f.kind == transferIntent {
+			till, needed = t.From, t.Amount
+		}
+		events := b.partitions[f.entity.Partition]
+		least := foldBalances(events, f.from)[till].Balance
+		for balance, n := least, int(f.from); n < int(f.to); n++ {
+			if moved, _ := movementOf(&events[n]); events[n].Type == movedType && moved.Till == till {
+				balance += moved.Amount
+				least = min(least, balance)
+			}
+		}
+		c.world.require(least < needed, "refusals are right", "%s: till %s had at least %d from event %d to %d and %d was refused", f.entity.Code, till, least, f.from, f.to, needed)
+	}
+}
+
 func (c *cashiers) prepare(ctx context.Context) error {
 	cashier, err := c.world.enroll(ctx, "p-cashier", event.Human, "cashier")
 	if err != nil {
 		return err
 	}
-	supervisor, err := c.world.enroll(ctx, "p-supervisor", event.Human, "supervisor")
 	c.cashier = pipeline.Caller{Principal: cashier, Actor: cashier.Actor()}
-	c.supervisor = pipeline.Caller{Principal: supervisor, Actor: supervisor.Actor()}
-	return err
+	for _, person := range []string{"p-supervisor", "p-deputy"} {
+		supervisor, err := c.world.enroll(ctx, person, event.Human, "supervisor")
+		if err != nil {
+			return err
+		}
+		c.supervisors = append(c.supervisors, pipeline.Caller{Principal: supervisor, Actor: supervisor.Actor()})
+	}
+	return nil
 }
 
 func (c *cashiers) work() {
@@ -66,12 +102,14 @@ func (c *cashiers) work() {
 			}
 		})
 	}
-	r := c.world.random("supervisor")
-	c.world.begin(func(ctx context.Context) {
-		for pause(ctx, r, 2*time.Second) == nil {
-			_ = c.decide(ctx, r) // what is left is decided at the next time
-		}
-	})
+	for _, s := range c.supervisors {
+		r := c.world.random(s.Principal.PersonID)
+		c.world.begin(func(ctx context.Context) {
+			for pause(ctx, r, 2*time.Second) == nil {
+				_ = c.decide(ctx, r, s) // what is left is decided at the next time
+			}
+		})
+	}
 }
 
 // next makes a request: movements in and out, some of them large, some with a slip that may have
@@ -111,10 +149,15 @@ func (c *cashiers) submit(ctx context.Context, r *rand.Rand, s *submission) {
 func (c *cashiers) send(ctx context.Context, r *rand.Rand, s *submission) {
 	_ = c.world.retry(ctx, r, func(ctx context.Context, n *run) error {
 		c.mu.Lock()
-		told := s.told
+		told, from := s.told, c.world.head(s.entity)
 		c.mu.Unlock()
 		out, err := n.app.Pipeline.Submit(ctx, c.cashier, pipeline.Request{Type: s.kind, LegalEntity: s.entity, Payload: s.payload, IdempotencyKey: s.key})
 		c.learn(s, told, out, err)
+		if fault.CodeOf(err) == codeOverdrawn {
+			c.mu.Lock()
+			defer c.mu.Unlock()
+			c.refusals = append(c.refusals, refusal{s, from, c.world.head(s.entity)})
+		}
 		return err
 	})
 }
@@ -138,7 +181,7 @@ func (c *cashiers) learn(s *submission, told bool, out pipeline.Outcome, err err
 }
 
 // decide approves or rejects what waits.
-func (c *cashiers) decide(ctx context.Context, r *rand.Rand) error {
+func (c *cashiers) decide(ctx context.Context, r *rand.Rand, by pipeline.Caller) error {
 	var waiting pipeline.List
 	err := c.world.request(ctx, r, func(ctx context.Context, n *run) (err error) {
 		waiting, err = n.app.Pipeline.List(ctx, pipeline.ListRequest{
@@ -154,19 +197,30 @@ func (c *cashiers) decide(ctx context.Context, r *rand.Rand) error {
 			}
 		}
 		reject := r.Float64() < 0.25
-		failed := c.world.retry(ctx, r, func(ctx context.Context, n *run) error {
-			if reject {
-				_, err := n.app.Pipeline.Reject(ctx, c.supervisor, d)
-				return err
+		if r.Float64() < 0.3 { // another supervisor decides at the same time
+			for _, other := range c.supervisors {
+				if other.Principal.PersonID != by.Principal.PersonID {
+					twin := c.world.random("twin of " + d.IdempotencyKey + by.Principal.PersonID)
+					c.world.begin(func(ctx context.Context) { _ = c.decideOne(ctx, twin, other, d, twin.Float64() < 0.5) }) // one of them comes too late
+				}
 			}
-			_, err := n.app.Pipeline.Approve(ctx, c.supervisor, d)
-			return err
-		})
-		if err == nil {
+		}
+		if failed := c.decideOne(ctx, r, by, d, reject); err == nil {
 			err = failed
 		}
 	}
 	return err
+}
+
+func (c *cashiers) decideOne(ctx context.Context, r *rand.Rand, by pipeline.Caller, d pipeline.Decision, reject bool) error {
+	return c.world.retry(ctx, r, func(ctx context.Context, n *run) error {
+		if reject {
+			_, err := n.app.Pipeline.Reject(ctx, by, d)
+			return err
+		}
+		_, err := n.app.Pipeline.Approve(ctx, by, d)
+		return err
+	})
 }
 
 // settle asks again for every answer that is open, and decides about all that waits.
@@ -191,6 +245,7 @@ func (c *cashiers) settle(ctx context.Context) error {
 }
 
 func (c *cashiers) check(b *books) {
+	c.checkRefusals(b)
 	byIntent := b.eventsByIntent()
 	executed := map[event.ID]string{}
 	for _, s := range c.submitted {

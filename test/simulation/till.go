@@ -155,8 +155,10 @@ func planMove(ctx context.Context, in module.Input, s module.State) (module.Plan
 	return module.Plan{Events: []event.Draft{move(m)}, Facts: map[string]any{"amount": max(m.Amount, -m.Amount)}}, nil
 }
 
+const codeOverdrawn = "till.overdrawn"
+
 func overdrawn() error {
-	return fault.New(fault.FailedPrecondition, "till.overdrawn", "there is not enough in the till; take less")
+	return fault.New(fault.FailedPrecondition, codeOverdrawn, "there is not enough in the till; take less")
 }
 
 func planTransfer(ctx context.Context, in module.Input, s module.State) (module.Plan, error) {
