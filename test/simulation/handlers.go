@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -33,6 +34,12 @@ func (h handler) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.Proje
 	return h.ProjectionHandler.(ports.ProjectionResetter).Reset(ctx, tx, b)
 }
 
+// Tables implements ports.ProjectionTables: only projections that name their tables are rebuilt. The
+// memory store keeps rows by version, and does not look at the names.
+func (h handler) Tables() []ports.ProjectionTable {
+	return []ports.ProjectionTable{{Name: "till_balances"}}
+}
+
 // balancesReport answers the read model of balances.
 type balancesReport struct{ rows *memory.ReadModels }
 
@@ -52,4 +59,23 @@ func (r balancesReport) Query(_ context.Context, q ports.ReadModelQuery) (ports.
 		}
 	}
 	return out, nil
+}
+
+// watchedSwitches requires that readers see no earlier state after a switch to another version.
+type watchedSwitches struct {
+	world *world
+	wire.ProjectionStore
+}
+
+// SwitchProjection implements ports.ProjectionVersions.
+func (s watchedSwitches) SwitchProjection(ctx context.Context, w ports.ProjectionSwitch) error {
+	err := s.ProjectionStore.SwitchProjection(ctx, w)
+	if err != nil || w.Force {
+		return err
+	}
+	from, to := s.world.positions(w.From), s.world.positions(w.To)
+	for p, n := range from {
+		s.world.require(to[p] >= n, "a switch shows no earlier state", "version %d of partition %d is at %d, and version %d was at %d", w.To, p, to[p], w.From, n)
+	}
+	return nil
 }

@@ -103,6 +103,7 @@ func (n *node) start(ctx context.Context) error {
 	config.Node.ID = l.name
 	stores := w.stores()
 	stores.Appender = w.database.AppenderOn(n.clock)
+	stores.ProjectionVersions = watchedSwitches{w, stores.ProjectionVersions}
 	keys := wrapKeys(l, w.keys())
 	in := wire.Infrastructure{
 		Stores: wrapStores(l, stores), Keys: &keys, Clock: n.clock, IDs: system.NewIDs(), Catalog: w.catalog, Schemas: w.schemas, Policies: policyEnginePort{l, w.policies},

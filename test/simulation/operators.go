@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"fmt"
 	"math/rand/v2"
 	"time"
 
@@ -17,6 +18,7 @@ var _ = takesPart("operators", 0.5, func(w *world, _ *rand.Rand) part { return &
 type operators struct {
 	world    *world
 	operator ports.Principal
+	proven   bool // that a reset and a rebuild come to their end
 }
 
 func (o *operators) prepare(ctx context.Context) (err error) {
@@ -71,7 +73,7 @@ func (o *operators) operate(ctx context.Context, r *rand.Rand, n *run) error {
 // settle resumes the projection.
 func (o *operators) settle(ctx context.Context) error {
 	r := o.world.random("settling operator")
-	return eventually(ctx, func() error {
+	err := eventually(ctx, func() error {
 		err := o.world.request(ctx, r, func(ctx context.Context, n *run) error {
 			return n.services.Operations.Do(ctx, projections.Command{Name: balances, Decider: projections.Decider{By: o.operator.PersonID, Tenant: tenantID}, Action: projection.Resume, Reason: "end"})
 		})
@@ -79,6 +81,44 @@ func (o *operators) settle(ctx context.Context) error {
 			return err
 		}
 		return nil // it runs, or may not be resumed
+	})
+	if err != nil || o.proven {
+		return err
+	}
+	o.proven = true
+	return o.proveRepairs(ctx, r)
+}
+
+// proveRepairs resets the projection and rebuilds it while nothing happens that would wake a node, and
+// waits until both have read everything.
+func (o *operators) proveRepairs(ctx context.Context, r *rand.Rand) error {
+	by := projections.Decider{By: o.operator.PersonID, Tenant: tenantID}
+	reset := projections.Command{Name: balances, Decider: by, Reason: "test", Action: projection.Reset, Partition: o.world.entities[0].Partition}
+	order := projections.Order{Name: balances, Decider: by}
+	err := o.world.request(ctx, r, func(ctx context.Context, n *run) error {
+		_, _ = n.services.Rebuilds.Cancel(ctx, order) // there may be no rebuild
+		return n.services.Operations.Do(ctx, reset)
+	})
+	if err == nil {
+		err = eventually(ctx, func() error { return o.world.caughtUp(ctx) })
+	}
+	if err == nil {
+		err = o.world.request(ctx, r, func(ctx context.Context, n *run) error {
+			_, err := n.services.Rebuilds.Start(ctx, order, true)
+			return err
+		})
+	}
+	if err != nil {
+		return err
+	}
+	return eventually(ctx, func() error {
+		return o.world.request(ctx, r, func(ctx context.Context, n *run) error {
+			now, err := n.services.Rebuilds.Show(ctx, balances)
+			if err == nil && now.Building > 0 {
+				err = fmt.Errorf("version %d of the projection does not become active", now.Building)
+			}
+			return err
+		})
 	})
 }
 

@@ -107,6 +107,11 @@ func (w *world) run() {
 
 // settle lets all parts finish, again as long as that makes events.
 func (w *world) settle(ctx context.Context) error {
+	if w.poison != nil { // the others wait for the projection
+		if err := w.poison.settle(ctx); err != nil {
+			return err
+		}
+	}
 	for before := -1; ; {
 		for _, p := range w.parts {
 			if err := p.settle(ctx); err != nil {
