@@ -12,6 +12,7 @@ import (
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 var _ = takesPart("feeds", 0.4, func(w *world, r *rand.Rand) part {
@@ -26,6 +27,7 @@ var _ = takesPart("feeds", 0.4, func(w *world, r *rand.Rand) part {
 type feeds struct {
 	world   *world
 	readers []*feedReader
+	proven  bool // that feeds are live
 }
 
 func (f *feeds) prepare(context.Context) error { return nil }
@@ -128,6 +130,43 @@ func (f *feeds) settle(ctx context.Context) error {
 			return err
 		}
 	}
+	if f.proven {
+		return nil
+	}
+	f.proven = true
+	for n := range 5 * len(f.readers) {
+		if err := f.proveLive(ctx, f.readers[n%len(f.readers)], n); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// liveWithin is how soon an open feed has an event while nothing fails.
+const liveWithin = 20 * time.Second
+
+// proveLive writes an event about when a reader connects, and requires that the reader gets it without
+// connecting again.
+func (f *feeds) proveLive(ctx context.Context, r *feedReader, n int) error {
+	random := f.world.random(fmt.Sprintf("writer %d", n))
+	entity := f.world.entities[n%len(f.world.entities)]
+	reading, disconnect := context.WithCancel(ctx)
+	var connection sync.WaitGroup
+	connection.Go(func() { r.connect(reading, time.Hour) })
+	defer connection.Wait()
+	defer disconnect()
+	if err := ports.Sleep(ctx, 2*latency(random)); err != nil {
+		return err
+	}
+	if err := f.world.deposit(ctx, random, entity, fmt.Sprintf("live %d", n)); err != nil {
+		return err
+	}
+	if err := ports.Sleep(ctx, liveWithin); err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	f.world.require(r.last[entity.Partition] == f.world.head(entity), "feeds are live", "%s has %d of %d events of %s after %s", r.name, r.last[entity.Partition], f.world.head(entity), entity.Code, liveWithin)
 	return nil
 }
 

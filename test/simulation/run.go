@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -10,6 +11,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -136,12 +138,16 @@ func (w *world) settle(ctx context.Context) error {
 	}
 }
 
-// end stops all nodes, and waits for what calls began that outlive their requests.
+// outlasts is how long a call of a node may take that does not end with its request: at most 30
+// seconds, and the delay of a slow port.
+const outlasts = time.Minute
+
+// end stops all nodes, and waits for the calls that outlast them.
 func (w *world) end() {
 	for _, n := range w.nodes {
 		n.shutDown()
 	}
-	_ = ports.Sleep(context.Background(), time.Minute) // it does not end early
+	_ = ports.Sleep(context.Background(), outlasts) // it does not end early
 }
 
 func (w *world) prepare(ctx context.Context) error {
@@ -161,6 +167,11 @@ func (w *world) prepare(ctx context.Context) error {
 	if _, err := w.enroll(ctx, "p-owner", event.Human, "admin"); err != nil { // answers for the services
 		return err
 	}
+	writer, err := w.enroll(ctx, "p-writer", event.Human, "cashier")
+	if err != nil {
+		return err
+	}
+	w.writer = pipeline.Caller{Principal: writer, Actor: writer.Actor()}
 	for _, p := range w.parts {
 		if err := p.prepare(ctx); err != nil {
 			return fmt.Errorf("%T: %w", p, err)
@@ -180,6 +191,14 @@ func (w *world) enroll(ctx context.Context, person string, kind event.ActorType,
 		return p, err
 	}
 	return app.Principals.PrincipalByPerson(ctx, tenantID, person)
+}
+
+// deposit writes a movement, for parts that prove something while nothing fails.
+func (w *world) deposit(ctx context.Context, r *rand.Rand, le ports.LegalEntity, key string) error {
+	return w.retry(ctx, r, func(ctx context.Context, n *run) error {
+		_, err := n.app.Pipeline.Submit(ctx, w.writer, pipeline.Request{Type: moveIntent, LegalEntity: le, Payload: json.RawMessage(`{"till":"T0","amount":1}`), IdempotencyKey: key})
+		return err
+	})
 }
 
 // misfortune kills, freezes and confuses nodes, and changes how often ports fail.

@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -36,6 +37,7 @@ type world struct {
 	poison   *poison             // nil: the handler has no defect
 
 	entities []ports.LegalEntity
+	writer   pipeline.Caller // of deposit
 	parts    []part
 	working  sync.WaitGroup
 	underway context.Context // ends when the faults end
