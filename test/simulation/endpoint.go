@@ -30,6 +30,8 @@ type endpoint struct {
 	received *received
 	random   *rand.Rand // of the answers, by one delivery at a time
 	calm     bool
+	pace     time.Duration // of every answer, if not 0
+	proven   bool          // that a change interrupts no delivery
 }
 
 const webhookID = "webhook"
@@ -95,6 +97,9 @@ func (e *endpoint) Send(ctx context.Context, r ports.WebhookRequest) (ports.Webh
 	if e.calm {
 		luck = 1
 	}
+	if e.pace > 0 {
+		slow = e.pace
+	}
 	e.received.mu.Unlock()
 	if err := ports.Sleep(ctx, slow); err != nil {
 		return ports.WebhookAnswer{}, fault.New(fault.Unavailable, "webhook.timeout", "the endpoint did not answer")
@@ -126,6 +131,62 @@ func (e *endpoint) settle(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	if err := e.awaitAll(ctx); err != nil || e.proven {
+		return err
+	}
+	e.proven = true
+	return e.proveUninterrupted(ctx, r)
+}
+
+// proveUninterrupted changes the endpoint while it receives a movement, which ends all the same: an
+// interrupted delivery would cost the movement an attempt.
+func (e *endpoint) proveUninterrupted(ctx context.Context, r *rand.Rand) error {
+	le := e.world.entities[0]
+	before := e.world.head(le)
+	e.setPace(2500 * time.Millisecond) // it is changed at least once while it answers
+	defer e.setPace(0)
+	if err := e.world.deposit(ctx, r, le, "to the webhook"); err != nil {
+		return err
+	}
+	b, err := e.world.readBooks(ctx)
+	if err != nil {
+		return err
+	}
+	at := receipt{le.Partition, before + 1}
+	for !selectsMovements(b.event(at.partition, at.sequence)) {
+		at.sequence++
+	}
+	sends := func() int {
+		e.received.mu.Lock()
+		defer e.received.mu.Unlock()
+		return e.received.seen[at]
+	}
+	for sends() == 0 {
+		if err := ports.Sleep(ctx, 20*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	err = e.world.request(ctx, r, func(ctx context.Context, n *run) error {
+		_, _, err := n.services.Webhooks.Set(ctx, e.owner, webhookID, webhooks.EndpointSettings{URL: "https://hooks.example.org/moved"})
+		return err
+	})
+	if err == nil {
+		err = e.awaitAll(ctx)
+	}
+	if err == nil {
+		e.world.require(sends() == 1, "a change interrupts no delivery", "event %d was sent %d times", at.sequence, sends())
+	}
+	return err
+}
+
+func (e *endpoint) setPace(d time.Duration) {
+	e.received.mu.Lock()
+	defer e.received.mu.Unlock()
+	e.pace = d
+}
+
+// awaitAll waits until the endpoint has accepted every movement.
+func (e *endpoint) awaitAll(ctx context.Context) error {
 	return eventually(ctx, func() error {
 		b, err := e.world.readBooks(ctx)
 		if err != nil {
