@@ -13,7 +13,7 @@ import (
 )
 
 var _ = takesPart("broker", 0.4, func(w *world, r *rand.Rand) part {
-	b := &broker{world: w, stored: map[event.PartitionID][]event.Sequence{}, ids: map[event.ID]bool{}, random: w.random("broker"), trouble: 0.3 * r.Float64()}
+	b := &broker{world: w, stored: map[event.PartitionID][]event.Sequence{}, ids: map[event.ID]bool{}, cursor: map[event.PartitionID]event.Sequence{}, random: w.random("broker"), trouble: 0.3 * r.Float64()}
 	w.broker = b
 	return b
 })
@@ -26,6 +26,7 @@ type broker struct {
 	mu     sync.Mutex
 	stored map[event.PartitionID][]event.Sequence
 	ids    map[event.ID]bool
+	cursor map[event.PartitionID]event.Sequence // the latest that was seen of the publisher's
 	random *rand.Rand
 	calm   bool
 }
@@ -37,6 +38,9 @@ func (b *broker) work() {}
 // Publish implements ports.Publisher.
 func (b *broker) Publish(ctx context.Context, messages []ports.Message) (out ports.Published, err error) {
 	for i := range messages {
+		if err := b.watchCursors(ctx); err != nil {
+			return out, err
+		}
 		b.mu.Lock()
 		luck, slow := b.random.Float64(), time.Duration(b.random.ExpFloat64()*float64(3*time.Millisecond))
 		if b.calm {
@@ -59,6 +63,22 @@ func (b *broker) Publish(ctx context.Context, messages []ports.Message) (out por
 		}
 	}
 	return out, nil
+}
+
+// watchCursors requires that no cursor of the publisher goes back: brokers forget after a time which
+// messages they have stored.
+func (b *broker) watchCursors(ctx context.Context) error {
+	cursors, err := b.world.database.Publishers.PublisherCursors(ctx, "")
+	if err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, c := range cursors {
+		b.world.require(c.PublishedThrough >= b.cursor[c.Partition], "cursors of publishers do not go back", "%s of partition %d: from %d to %d", c.Publisher, c.Partition, b.cursor[c.Partition], c.PublishedThrough)
+		b.cursor[c.Partition] = c.PublishedThrough
+	}
+	return nil
 }
 
 func unreachableBroker() error {
