@@ -16,7 +16,7 @@ import (
 var _ = takesPart("subscribers", 0.5, func(w *world, r *rand.Rand) part {
 	order := []string{subscription.PerLegalEntity, subscription.PerStream, subscription.NoOrder}[r.IntN(3)]
 	return &subscribers{
-		world: w, order: order, number: 1 + r.IntN(3), received: newReceived(w, "subscriber by "+order, keyOf(order)), parked: map[event.ID]bool{},
+		world: w, order: order, number: 1 + r.IntN(3), received: newReceived(w, "subscriber by "+order, keyOf(order)), leases: map[event.ID]lease{},
 		breaker: []int{subscription.NoBreaker, 5}[r.IntN(2)],
 	}
 })
@@ -30,10 +30,38 @@ type subscribers struct {
 	breaker  int
 	owner    ports.Principal
 	received *received
-	parked   map[event.ID]bool // by the consumers, under the lock of received
+	leases   map[event.ID]lease // that consumers know of and have not answered, under the lock of received
 }
 
 const subscriptionID = "movements"
+
+// lease is a delivery of a message to one consumer.
+type lease struct {
+	attempt int
+	ends    time.Time
+}
+
+// take requires that the lease of the delivery before has ended. Answers may come out of order, so the
+// delivery may also be older than the one that is known.
+func (s *subscribers) take(d *subscriptions.Delivery) {
+	s.received.deliver(&d.Event)
+	s.received.mu.Lock()
+	defer s.received.mu.Unlock()
+	known := s.leases[d.Event.ID]
+	s.world.require(d.Attempt <= known.attempt || !time.Now().Before(known.ends), "one consumer has a message", "event %d of %s was delivered again while its lease ran until %s", d.Event.Sequence, d.Event.Scope.LegalEntity, known.ends)
+	if d.Attempt > known.attempt {
+		s.leases[d.Event.ID] = lease{d.Attempt, d.Deadline}
+	}
+}
+
+// answer ends the leases of messages that a consumer is about to answer.
+func (s *subscribers) answer(deliveries []subscriptions.Delivery) {
+	s.received.mu.Lock()
+	defer s.received.mu.Unlock()
+	for i := range deliveries {
+		delete(s.leases, deliveries[i].Event.ID)
+	}
+}
 
 func (s *subscribers) prepare(ctx context.Context) (err error) {
 	if s.owner, err = s.world.enroll(ctx, "s-mirror", event.System, "module"); err != nil {
@@ -86,7 +114,7 @@ func (s *subscribers) poll(ctx context.Context, r *rand.Rand, consumer string, t
 		batch, err = n.app.Subscriptions.Poll(ctx, s.owner, subscriptions.Poll{ID: subscriptionID, Consumer: consumer, Limit: 1 + r.IntN(10), Wait: time.Duration(r.IntN(3000)) * time.Millisecond})
 		if err == nil {
 			for i := range batch.Deliveries {
-				s.received.deliver(&batch.Deliveries[i].Event)
+				s.take(&batch.Deliveries[i])
 			}
 		}
 		return err
@@ -125,6 +153,7 @@ func (s *subscribers) acknowledge(ctx context.Context, r *rand.Rand, consumer st
 }
 
 func (s *subscribers) refuse(ctx context.Context, r *rand.Rand, consumer string, deliveries []subscriptions.Delivery, park bool) error {
+	s.answer(deliveries)
 	byEntity := map[string][]event.ID{}
 	for i := range deliveries {
 		e := &deliveries[i].Event
