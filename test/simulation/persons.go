@@ -30,11 +30,12 @@ type persons struct {
 	officer  ports.Principal
 	approver ports.Principal
 
-	mu       sync.Mutex
-	joined   map[string][]event.ID // events by member
-	members  []string
-	requests []event.ID
-	erased   map[shredding.Subject]time.Time // when a certificate was there
+	mu        sync.Mutex
+	joined    map[string][]event.ID // events by member
+	members   []string
+	requests  []event.ID
+	requested []string                        // the members whom requests are about
+	erased    map[shredding.Subject]time.Time // when a certificate was there
 }
 
 func emailOf(member string) string { return "mail-" + member + "@example.org" }
@@ -56,7 +57,11 @@ func (p *persons) work() {
 	writer := p.world.random("writer about persons")
 	p.world.begin(func(ctx context.Context) {
 		for n := 0; pause(ctx, writer, 700*time.Millisecond) == nil; n++ {
-			p.join(ctx, writer, fmt.Sprintf("M%d", writer.IntN(n/3+2)), fmt.Sprintf("join %d", n))
+			member := fmt.Sprintf("M%d", writer.IntN(n/3+2))
+			if writer.Float64() < 0.3 {
+				member, _ = p.chooseErased(writer, member, event.ID{})
+			}
+			p.join(ctx, writer, member, fmt.Sprintf("join %d", n))
 		}
 	})
 	reader := p.world.random("reader about persons")
@@ -104,12 +109,26 @@ func (p *persons) choose(r *rand.Rand) (member string, id event.ID) {
 	return member, p.joined[member][r.IntN(len(p.joined[member]))]
 }
 
+// chooseErased picks a member whose erasure was requested, else the given one.
+func (p *persons) chooseErased(r *rand.Rand, member string, id event.ID) (string, event.ID) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.requested) == 0 {
+		return member, id
+	}
+	member = p.requested[r.IntN(len(p.requested))]
+	return member, p.joined[member][r.IntN(len(p.joined[member]))]
+}
+
 func subjectOf(member string) shredding.Subject { return shredding.Subject("member:" + member) }
 
 // read opens an event about a member at a node. Once a certificate says that the person is erased,
 // no node shows a value any more.
 func (p *persons) read(ctx context.Context, r *rand.Rand) error {
 	member, id := p.choose(r)
+	if r.Float64() < 0.5 {
+		member, id = p.chooseErased(r, member, id)
+	}
 	if member == "" {
 		return nil
 	}
@@ -148,10 +167,15 @@ func (p *persons) erase(ctx context.Context, r *rand.Rand) {
 	}
 	p.mu.Lock()
 	if !slices.Contains(p.requests, status.ID) {
-		p.requests = append(p.requests, status.ID)
+		p.requests, p.requested = append(p.requests, status.ID), append(p.requested, member)
 	}
 	p.mu.Unlock()
-	_ = p.follow(ctx, r, status.ID) // the settling follows it to the end
+	follower := p.world.random("follower of " + status.ID.String())
+	p.world.begin(func(ctx context.Context) {
+		for p.follow(ctx, follower, status.ID) != nil && pause(ctx, follower, 500*time.Millisecond) == nil {
+			continue // the settling follows it to the end
+		}
+	})
 }
 
 // follow approves a request as soon as that can be done, and notes when it is complete.
@@ -192,6 +216,7 @@ func (p *persons) settle(ctx context.Context) error {
 		}
 	}
 	for range 2 * len(p.members) {
+		// A node that could not read the receipts of erasures opens nothing before it has read them again.
 		if err := eventually(ctx, func() error { return p.read(ctx, r) }); err != nil {
 			return err
 		}
@@ -199,18 +224,33 @@ func (p *persons) settle(ctx context.Context) error {
 	return nil
 }
 
-// check requires that a receipt stands outside of the database for everyone who was erased, and that
-// an event announces it.
+// check requires that a receipt stands outside of the database for everyone who was erased, that one
+// event announces it, and that no sealed value of the person follows that event.
 func (p *persons) check(b *books) {
-	announced := map[shredding.Subject]int{}
+	announcements := 0
 	for _, events := range b.partitions {
+		announced := map[string]event.Sequence{}
 		for i := range events {
-			if e := &events[i]; e.Type == erasure.SubjectErased {
-				announced[""]++
+			e := &events[i]
+			var payload struct {
+				Data struct {
+					Subject string `json:"subject"`
+					Member  string `json:"member"`
+				} `json:"data"`
+			}
+			err := json.Unmarshal(e.Payload, &payload)
+			p.world.require(err == nil, "payloads", "%v", err)
+			switch e.Type {
+			case erasure.SubjectErased:
+				announcements++
+				announced[payload.Data.Subject] = e.Sequence
+			case joinedType:
+				at := announced[string(subjectOf(payload.Data.Member))]
+				p.world.require(at == 0, "nothing is written about a person after the erasure", "event %d about %s, who was erased with event %d", e.Sequence, payload.Data.Member, at)
 			}
 		}
 	}
-	p.world.require(announced[""] == len(p.erased), "each erasure is announced once", "%d events for %d persons", announced[""], len(p.erased))
+	p.world.require(announcements == len(p.erased), "each erasure is announced once", "%d events for %d persons", announcements, len(p.erased))
 	receipts, err := p.world.exports.List(context.Background(), "receipts/")
 	p.world.require(err == nil && len(receipts) >= len(p.erased), "each erasure has a receipt", "%d receipts for %d persons", len(receipts), len(p.erased))
 }

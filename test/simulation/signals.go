@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
 )
@@ -32,6 +33,14 @@ func (p eventTypeStorePort) ListenEventTypes(ctx context.Context, changed func()
 	})
 }
 
+// reconnect is how long a node takes to notice that its connection is broken, and to connect again.
+func (l *link) reconnect() time.Duration {
+	r := l.draw(operation{method: "KeyStore.Reconnect"})
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return time.Duration(r.ExpFloat64() * float64(2*time.Second))
+}
+
 // ListenEvictions implements ports.KeyEvictions: a node that misses a signal is told so.
 func (p keyStorePort) ListenEvictions(ctx context.Context, evict func(reference string), lost func()) error {
 	return p.to.ListenEvictions(ctx, func(reference string) {
@@ -39,7 +48,7 @@ func (p keyStorePort) ListenEvictions(ctx context.Context, evict func(reference 
 			evict(reference)
 			return
 		}
-		if p.link.pass(ctx, p.link.fateOf(operation{method: "KeyStore.Reconnect"}).before) == nil {
+		if p.link.pass(ctx, p.link.reconnect()) == nil {
 			lost()
 		}
 	}, lost)
