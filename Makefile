@@ -80,6 +80,9 @@ fuzz: ## Run each fuzz target for FUZZTIME; what it finds becomes a seed in test
 		$(GO) test $$package -run '^$$' -fuzz "^$$target\$$" -fuzztime $(FUZZTIME) $(TESTFLAGS) </dev/null || exit 1; \
 	done
 
+mutants: ## Break the product in one place at a time, and show which seed of the simulation finds each defect
+	@$(GO) run ./test/simulation/mutants $(ARGS)
+
 bench: ensure-postgres ## Measure, and print the ratios of one run as a table
 	BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -tags bench -run TestReport -v -count=1 -p 1 -timeout 60m $(TESTFLAGS) ./test/bench ./test/e2e
 
