@@ -64,9 +64,6 @@ START ?= 1
 simulate: ## Run nodes in simulated time under every fault, SEEDS times
 	$(GO) test ./test/simulation -run '^TestSeeds$$' -count=1 -timeout 60m -seeds $(SEEDS) -start $(START) -processes "$$(nproc)" $(TESTFLAGS)
 
-mutants: ## Break the program on purpose, and show the seed of the simulation that finds it
-	$(GO) run ./test/simulation/mutants $(ARGS)
-
 drill: ensure-postgres ensure-compiler ## Run the drills: killed processes, stalled servers, real leases, large volumes
 	CGO_ENABLED=1 BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -race -shuffle=on -timeout 60m -run '$(DRILLS)' -skip '$(LOAD_DRILLS)' $(TESTFLAGS) ./...
 	BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -shuffle=on -timeout 60m -run '$(LOAD_DRILLS)' $(TESTFLAGS) ./...

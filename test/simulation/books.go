@@ -182,7 +182,7 @@ func (w *world) checkIntents(b *books) {
 			continue
 		}
 		w.require(len(o.moves) == 0 || len(o.moves) == in.EventCount, "executed once", "%s has %d events, not %d", id, len(o.moves), in.EventCount)
-		ended := slices.ContainsFunc(o.own, func(e event.Recorded) bool { return e.Type == "backbone.intent."+string(intent.Rejected) })
+		ended := slices.ContainsFunc(o.own, func(e event.Recorded) bool { return e.Type == intent.RejectedEvent })
 		w.require(!ended || len(o.moves) == 0, "a rejected intent is not executed", "%s has %d events", id, len(o.moves))
 		w.require((in.Status == intent.Executed) == (len(o.moves) > 0), "intents are stored with their events", "%s is %s with %d events", id, in.Status, len(o.moves))
 		if len(o.moves) > 0 {

@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"runtime"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +25,7 @@ type link struct {
 	random   map[operation]*rand.Rand // so that one operation's calls do not change another's
 	arriving map[instant][]*arrival   // calls whose fate is not drawn yet
 	frozen   time.Time                // until when nothing of the node moves
+	cutOff   time.Time                // until when the node and the key store do not reach each other
 	dead     bool                     // killed: nothing of the node reaches anything any more
 }
 
@@ -113,6 +115,8 @@ func (l *link) drawFate(o operation) fate {
 	f := fate{before: latency(r), after: latency(r)}
 	now := l.world.currentWeather()
 	switch n := r.Float64(); {
+	case strings.HasPrefix(o.method, "KeyStore.") && l.isCutOff():
+		f.fails = failsBefore
 	case n < now.failures/2:
 		f.fails = failsBefore
 	case n < now.failures:
@@ -188,6 +192,9 @@ func (l *link) thaw(d time.Duration) {
 		_ = ports.Sleep(context.Background(), rest+d) // it does not end early
 	}
 }
+
+// isCutOff is called with the lock held.
+func (l *link) isCutOff() bool { return time.Now().Before(l.cutOff) }
 
 func (l *link) isDead() bool {
 	l.mu.Lock()

@@ -188,6 +188,15 @@ func (n *node) freeze(d time.Duration) {
 	}
 }
 
+// cutOff cuts the node off from the key store for a time.
+func (n *node) cutOff(d time.Duration) {
+	if r := n.current(); r != nil {
+		r.link.mu.Lock()
+		r.link.cutOff = time.Now().Add(d)
+		r.link.mu.Unlock()
+	}
+}
+
 // config is that of production, with work that comes round as often as a short run needs.
 func (w *world) config() configs.Config {
 	c := configs.Default()

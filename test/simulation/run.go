@@ -221,6 +221,8 @@ func (w *world) misfortune(ctx context.Context) {
 			n.freeze(time.Duration(r.ExpFloat64() * float64(10*time.Second)))
 		case what < 0.6:
 			n.clock.set(time.Duration((r.Float64() - 0.5) * float64(4*time.Second)))
+		case what < 0.68:
+			n.cutOff(time.Duration(r.ExpFloat64() * float64(15*time.Second)))
 		default:
 			w.mu.Lock()
 			w.state = weather{failures: severity * 0.2 * r.Float64() * r.Float64(), delays: severity * 0.02 * r.Float64()}
@@ -244,6 +246,7 @@ func (w *world) calm() {
 	for _, n := range w.nodes {
 		n.clock.set(0)
 		n.freeze(0)
+		n.cutOff(0)
 	}
 }
 

@@ -2,6 +2,7 @@ package simulation
 
 import (
 	"context"
+	"strings"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -12,7 +13,7 @@ import (
 func (l *link) hears(signal string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.draw(operation{method: signal}).Float64() >= l.world.currentWeather().failures*4 && !l.dead && !l.world.now().Before(l.frozen)
+	return l.draw(operation{method: signal}).Float64() >= l.world.currentWeather().failures*4 && !l.dead && !l.world.now().Before(l.frozen) && !(strings.HasPrefix(signal, "KeyStore.") && l.isCutOff())
 }
 
 // Listen implements ports.WakeUps.
@@ -38,7 +39,7 @@ func (l *link) reconnect() time.Duration {
 	r := l.draw(operation{method: "KeyStore.Reconnect"})
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return time.Duration(r.ExpFloat64() * float64(2*time.Second))
+	return max(0, time.Until(l.cutOff)) + time.Duration(r.ExpFloat64()*float64(2*time.Second))
 }
 
 // ListenEvictions implements ports.KeyEvictions: a node that misses a signal is told so.

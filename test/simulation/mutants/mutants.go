@@ -42,8 +42,9 @@ var mutants = []mutant{
 	{"store burns numbers of refused appends", "a refused append uses up a number of its series", conformanceSuite, []change{
 		{appendFile, "st.series[number.Series] = n + 1\n", "st.series[number.Series] = n + 1\n\t\t\tp.series[number.Series] = n + 1\n"},
 	}},
-	{"store lets the last writer of an intent win", "two decisions about one intent are both stored", conformanceSuite, []change{
+	{"store lets the last writer of an intent win", "two decisions about one intent are both stored, which the ids of their events would refuse too", conformanceSuite, []change{
 		{appendFile, "if err := p.checkIntent(r.Intent); err != nil {", "if err := error(nil); err != nil {"},
+		{"application/pipeline/module.go", "b.EventIDs = []event.ID{module.DeriveID(row.ID, aboutEventIDBase+row.Revision)}", "b.EventIDs = nil"},
 	}},
 	{"store loses updates of intents", "the row of an intent does not change with its events", promise, []change{
 		{appendFile, "p.intents[w.Intent.ID] = storedIntent(r.Partition, w, outcome)", "if _, known := p.intents[w.Intent.ID]; !known {\n\t\t\tp.intents[w.Intent.ID] = storedIntent(r.Partition, w, outcome)\n\t\t}"},
@@ -125,8 +126,9 @@ var mutants = []mutant{
 		{attemptFile, "if a.idempotency != nil {\n\t\treplay, err :=", "if false && a.idempotency != nil {\n\t\treplay, err :="},
 	}},
 	{"pipeline executes an approval twice", "two approvals of one intent at the same time both execute it", promise, []change{
-		{"adapters/memory/append.go", "if err := p.checkIntent(r.Intent); err != nil {", "if err := error(nil); err != nil {"},
+		{appendFile, "if err := p.checkIntent(r.Intent); err != nil {", "if err := error(nil); err != nil {"},
 		{attemptFile, "ids[i] = module.EventID(a.stored.ID, i)", "ids[i] = a.service.IDs.NewID(time.Now())"},
+		{"application/pipeline/module.go", "b.EventIDs = []event.ID{module.DeriveID(row.ID, aboutEventIDBase+row.Revision)}", "b.EventIDs = nil"},
 		{"application/pipeline/approval.go", "if d.IdempotencyKey == \"\" {", "if true {"},
 	}},
 	{"pipeline executes a rejected intent", "an approval does not look whether the intent still waits", promise, []change{
