@@ -97,8 +97,13 @@ func (c *cashiers) work() {
 	for i := range c.number {
 		r := c.world.random(fmt.Sprintf("cashier %d", i))
 		c.world.begin(func(ctx context.Context) {
+			var own []*submission
 			for n := 0; pause(ctx, r, c.think) == nil; n++ {
-				c.submit(ctx, r, c.next(r, fmt.Sprintf("%d-%d", i, n)))
+				if n > 0 && r.Float64() < 0.1 {
+					c.send(ctx, r, own[r.IntN(n)]) // a request that was made before
+				}
+				own = append(own, c.next(r, fmt.Sprintf("%d-%d", i, n)))
+				c.submit(ctx, r, own[n])
 			}
 		})
 	}
@@ -113,7 +118,7 @@ func (c *cashiers) work() {
 }
 
 // next makes a request: movements in and out, some of them large, some with a slip that may have
-// been used, transfers, and once in a while one that was made before.
+// been used, and transfers.
 func (c *cashiers) next(r *rand.Rand, key string) *submission {
 	till := func() string { return fmt.Sprintf("T%d", r.IntN(c.tills)) }
 	s := &submission{key: key, entity: c.world.entities[r.IntN(len(c.world.entities))], intents: map[event.ID]bool{}, statuses: map[intent.Status]bool{}, open: true}
