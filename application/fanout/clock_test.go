@@ -3,12 +3,14 @@ package fanout_test
 import (
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
+
+	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
-	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // jumpingClock is the right time and an error that a test changes.
@@ -20,37 +22,40 @@ func (c *jumpingClock) Now() time.Time { return time.Now().Add(time.Duration(c.o
 // while they rest after a failure: leases and pauses go by no clock that can jump.
 func TestDispatcher_ClockJumps(t *testing.T) {
 	t.Parallel()
-	const partitions, rounds, each = 4, 20, 5
-	r := newFixture()
-	var away atomic.Bool
-	r.broker.fail = func([]ports.Message) (n int, p ports.Published, err error, broken bool) {
-		if away.Load() {
-			return 0, p, fault.New(fault.Unavailable, "publisher.unavailable", "away; wait"), true
+	synctest.Test(t, func(t *testing.T) {
+		const partitions, rounds, each = 4, 20, 5
+		r := newFixture()
+		var away atomic.Bool
+		r.broker.fail = func([]ports.Message) (n int, p ports.Published, err error, broken bool) {
+			if away.Load() {
+				return 0, p, fault.New(fault.Unavailable, "publisher.unavailable", "away; wait"), true
+			}
+			return 0, p, nil, false
 		}
-		return 0, p, nil, false
-	}
-	clocks := []*jumpingClock{{}, {}}
-	for i, c := range clocks {
-		config := r.config(string(rune('a' + i)))
-		config.Clock = c
-		_, _ = run(t, config)
-	}
-	for round := range rounds {
-		away.Store(round%4 == 1)
-		for p := event.PartitionID(1); p <= partitions; p++ {
-			r.log.write(p, each)
+		clocks := []*jumpingClock{{}, {}}
+		for i, c := range clocks {
+			config := r.config(string(rune('a' + i)))
+			config.Clock = c
+			_, _ = run(t, config)
 		}
-		off := 48 * time.Hour
-		if round%2 == 1 {
-			off = -off
+		for round := range rounds {
+			away.Store(round%4 == 1)
+			for p := event.PartitionID(1); p <= partitions; p++ {
+				r.log.write(p, each)
+			}
+			off := 48 * time.Hour
+			if round%2 == 1 {
+				off = -off
+			}
+			clocks[round%2].off.Store(int64(off))
+			if away.Load() {
+				continue
+			}
+			pass(renewal + longestPause) // after a round that failed, and while a partition has no holder
+			for p := event.PartitionID(1); p <= partitions; p++ {
+				require.Equal(t, event.Sequence((round+1)*each), r.cursors.through(t, p), "partition %d", p)
+			}
 		}
-		clocks[round%2].off.Store(int64(off))
-		if away.Load() {
-			continue
-		}
-		for p := event.PartitionID(1); p <= partitions; p++ {
-			testkit.Eventually(t, maxWait, func() bool { return r.cursors.through(t, p) == event.Sequence((round+1)*each) }, "partition ", p)
-		}
-	}
-	r.settled(t, 1, 2, 3, 4)
+		r.settled(t, 1, 2, 3, 4)
+	})
 }

@@ -46,6 +46,8 @@ func TestMain(m *testing.M) {
 	os.Exit(0)
 }
 
+const maxWait = time.Minute
+
 // natsCluster is three server processes with JetStream.
 type natsCluster struct {
 	js      jetstream.JetStream

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -19,8 +20,6 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
-
-const maxWait = time.Minute
 
 // growingLog is a log, and what knows its heads.
 type growingLog struct {
@@ -206,24 +205,31 @@ type fanoutFixture struct {
 	broker  *broker
 	cursors *checkedCursors
 	leases  *memory.Leases
-	clock   *jumpingClock // of the leases
 }
 
 func newFixture() *fanoutFixture {
-	b, clock := newBroker(), &jumpingClock{}
+	b := newBroker()
 	return &fanoutFixture{
-		log: newLog(), broker: b, leases: memory.New(memory.Config{Clock: clock}).Leases, clock: clock,
+		log: newLog(), broker: b, leases: memory.New(memory.Config{Clock: system.Clock{}}).Leases,
 		cursors: &checkedCursors{inMemory: memory.New(memory.Config{Clock: system.Clock{}}).Publishers, broker: b},
 	}
 }
 
-// config is a node's, with pauses that a test can wait for. On a busy machine leases of
-// this TTL end before they are renewed: where that must not happen, it is to be longer.
+// Times of config.
+const (
+	ttl          = 300 * time.Millisecond
+	renewal      = ttl / 3
+	firstPause   = time.Millisecond
+	longestPause = 20 * time.Millisecond
+	stallAfter   = 10 * ttl
+)
+
+// config is a node's, in simulated time.
 func (r *fanoutFixture) config(node string) fanout.Config {
 	return fanout.Config{
 		Name: "nats", Node: node, Publisher: r.broker, Cursors: r.cursors, Leases: r.leases, Heads: r.log, Log: r.log, Encoder: r.log, Clock: system.Clock{},
 		Limits: fanout.Limits{Batch: 16, Workers: 4},
-		Timing: fanout.Timing{TTL: 300 * time.Millisecond, FirstPause: time.Millisecond, LongestPause: 20 * time.Millisecond, StallAfter: 2 * time.Minute},
+		Timing: fanout.Timing{TTL: ttl, FirstPause: firstPause, LongestPause: longestPause, StallAfter: stallAfter},
 	}
 }
 
@@ -239,12 +245,19 @@ func run(t *testing.T, c fanout.Config) (d *fanout.Dispatcher, stop func()) {
 	return d, stop
 }
 
-// settled waits until everything is published, and checks what must hold at the end.
+// pass lets simulated time pass, and waits until the nodes have done what was due by then.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// settled checks that everything is published without a pause, and what must hold at the end.
 func (r *fanoutFixture) settled(t *testing.T, partitions ...event.PartitionID) {
 	t.Helper()
+	synctest.Wait()
 	heads, _ := r.log.Heads()
 	for _, p := range partitions {
-		testkit.Eventually(t, maxWait, func() bool { return r.cursors.through(t, p) == heads[p].Sequence }, "partition ", p)
+		require.Equal(t, heads[p].Sequence, r.cursors.through(t, p), "partition %d", p)
 		require.Equal(t, heads[p].Sequence, r.broker.has(p))
 	}
 	r.broker.mu.Lock()

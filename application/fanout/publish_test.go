@@ -9,6 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -18,19 +19,20 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
-	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 func TestDispatcher_PublishesInOrder(t *testing.T) {
 	t.Parallel()
-	r := newFixture()
-	r.log.write(1, 500)
-	r.log.write(2, 3)
-	_, _ = run(t, r.config("a"))
-	r.settled(t, 1, 2)
-	r.log.write(3, 40) // a new legal entity
-	r.log.write(1, 1)
-	r.settled(t, 1, 2, 3)
+	synctest.Test(t, func(t *testing.T) {
+		r := newFixture()
+		r.log.write(1, 500)
+		r.log.write(2, 3)
+		_, _ = run(t, r.config("a"))
+		r.settled(t, 1, 2)
+		r.log.write(3, 40) // a new legal entity
+		r.log.write(1, 1)
+		r.settled(t, 1, 2, 3)
+	})
 }
 
 // TestDispatcher_CursorFollowsConfirmations runs nodes on a broker, and on cursors, that
@@ -40,24 +42,29 @@ func TestDispatcher_CursorFollowsConfirmations(t *testing.T) {
 	for seed := range uint64(8) {
 		t.Run(fmt.Sprint(seed), func(t *testing.T) {
 			t.Parallel()
-			r := newFixture()
-			r.broker.fail = unreliable(seed)
-			random := rand.New(rand.NewPCG(seed, 2))
-			r.cursors.breaks = func() error {
-				if random.IntN(5) == 0 {
-					return errors.New("the database is away")
+			synctest.Test(t, func(t *testing.T) {
+				r := newFixture()
+				r.broker.fail = unreliable(seed)
+				random := rand.New(rand.NewPCG(seed, 2))
+				r.cursors.breaks = func() error {
+					if random.IntN(5) == 0 {
+						return errors.New("the database is away")
+					}
+					return nil
 				}
-				return nil
-			}
-			for p := event.PartitionID(1); p <= 5; p++ {
-				r.log.write(p, 200)
-			}
-			_, _ = run(t, r.config("a"))
-			_, stop := run(t, r.config("b"))
-			testkit.Eventually(t, maxWait, func() bool { return r.broker.has(1) > 20 })
-			stop()
-			r.log.write(1, 100)
-			r.settled(t, 1, 2, 3, 4, 5)
+				for p := event.PartitionID(1); p <= 5; p++ {
+					r.log.write(p, 200)
+				}
+				_, _ = run(t, r.config("a"))
+				_, stop := run(t, r.config("b"))
+				for r.broker.has(1) <= 20 {
+					pass(time.Millisecond)
+				}
+				stop()
+				r.log.write(1, 100)
+				pass(500 * longestPause) // a few dozen attempts fail
+				r.settled(t, 1, 2, 3, 4, 5)
+			})
 		})
 	}
 }
@@ -100,40 +107,44 @@ func (p *unreachableLeases) Release(ctx context.Context, holder string, resource
 // after another node has gone on.
 func TestDispatcher_ExpiredLeaseIsFenced(t *testing.T) {
 	t.Parallel()
-	r := newFixture()
-	sleeper := newBroker() // the sleeper's way to the same stream
-	sleeper.stored = r.broker.stored
-	block, blocked := make(chan struct{}), make(chan struct{}, 100)
-	sleeper.block, sleeper.blocked = block, blocked
-	r.log.write(1, 10)
-	leases := &unreachableLeases{Leases: r.leases}
-	c := r.config("sleeper")
-	c.Leases, c.Publisher = leases, sleeper
-	// The fence must not depend on this context: the sleeper's clock stood still too.
-	c.Cursors = uncancelledCursors{r.cursors}
-	_, stop := run(t, c)
-	<-blocked
-	leases.off.Store(true)
-	_, _ = run(t, r.config("other"))
-	r.settled(t, 1)
-	r.log.write(1, 10)
-	r.settled(t, 1)
+	synctest.Test(t, func(t *testing.T) {
+		r := newFixture()
+		sleeper := newBroker() // the sleeper's way to the same stream
+		sleeper.stored = r.broker.stored
+		block, blocked := make(chan struct{}), make(chan struct{}, 1)
+		sleeper.block, sleeper.blocked = block, blocked
+		r.log.write(1, 10)
+		leases := &unreachableLeases{Leases: r.leases}
+		c := r.config("sleeper")
+		c.Leases, c.Publisher = leases, sleeper
+		// The fence must not depend on this context: the sleeper's clock stood still too.
+		c.Cursors = uncancelledCursors{r.cursors}
+		_, stop := run(t, c)
+		<-blocked
+		leases.off.Store(true)
+		_, _ = run(t, r.config("other"))
+		pass(ttl - 1)
+		require.Zero(t, r.cursors.through(t, 1), "the sleeper's lease has not ended")
+		pass(1)
+		r.settled(t, 1)
+		r.log.write(1, 10)
+		r.settled(t, 1)
 
-	r.broker.mu.Lock() // both write to one stream
-	sleeper.mu.Lock()
-	sleeper.block = nil
-	sleeper.mu.Unlock()
-	close(block)
-	r.broker.mu.Unlock()
-	testkit.Eventually(t, maxWait, func() bool {
+		r.broker.mu.Lock() // both write to one stream
+		sleeper.mu.Lock()
+		sleeper.block = nil
+		sleeper.mu.Unlock()
+		close(block)
+		r.broker.mu.Unlock()
+		synctest.Wait()
 		r.cursors.mu.Lock()
-		defer r.cursors.mu.Unlock()
-		return r.cursors.fenced > 0
+		require.Positive(t, r.cursors.fenced)
+		r.cursors.mu.Unlock()
+		stop()
+		require.Equal(t, event.Sequence(20), r.cursors.through(t, 1), "the sleeper moved the cursor")
+		r.log.write(1, 5)
+		r.settled(t, 1)
 	})
-	stop()
-	require.Equal(t, event.Sequence(20), r.cursors.through(t, 1), "the sleeper moved the cursor")
-	r.log.write(1, 5)
-	r.settled(t, 1)
 }
 
 type cursors = ports.PublisherCursors
@@ -147,93 +158,99 @@ func (d uncancelledCursors) MovePublished(ctx context.Context, publisher string,
 
 func TestDispatcher_StopReleasesLeases(t *testing.T) {
 	t.Parallel()
-	r := newFixture()
-	r.log.write(1, 10)
-	c := r.config("a")
-	c.TTL = time.Hour
-	_, stop := run(t, c)
-	r.settled(t, 1)
-	stop()
-	r.log.write(1, 10)
-	c = r.config("b")
-	c.TTL = time.Hour
-	_, _ = run(t, c)
-	r.settled(t, 1)
+	synctest.Test(t, func(t *testing.T) {
+		r := newFixture()
+		r.log.write(1, 10)
+		c := r.config("a")
+		c.TTL = time.Hour
+		_, stop := run(t, c)
+		r.settled(t, 1)
+		stop()
+		r.log.write(1, 10)
+		c = r.config("b")
+		c.TTL = time.Hour
+		_, _ = run(t, c)
+		r.settled(t, 1)
+	})
 }
 
 // TestDispatcher_FailingPartitionBlocksNoOther also shows what a failure leaves behind.
 func TestDispatcher_FailingPartitionBlocksNoOther(t *testing.T) {
 	t.Parallel()
-	r := newFixture()
-	var broken atomic.Bool
-	broken.Store(true)
-	r.broker.fail = func(m []ports.Message) (int, ports.Published, error, bool) {
-		if m[0].Partition == 1 && broken.Load() {
-			return 0, ports.Published{}, fault.New(fault.FailedPrecondition, "publisher.refused", "no; change it"), true
+	synctest.Test(t, func(t *testing.T) {
+		r := newFixture()
+		var broken atomic.Bool
+		broken.Store(true)
+		r.broker.fail = func(m []ports.Message) (int, ports.Published, error, bool) {
+			if m[0].Partition == 1 && broken.Load() {
+				return 0, ports.Published{}, fault.New(fault.FailedPrecondition, "publisher.refused", "no; change it"), true
+			}
+			return 0, ports.Published{}, nil, false
 		}
-		return 0, ports.Published{}, nil, false
-	}
-	r.log.write(1, 10)
-	r.log.write(2, 100)
-	c := r.config("a")
-	c.Workers, c.LongestPause, c.FirstPause = 1, time.Hour, time.Hour
-	c.TTL = time.Minute // it has its leases all the time
-	d, _ := run(t, c)
-	r.settled(t, 2)
-	status := func() fanout.PartitionStatus {
-		list, err := fanout.Status(context.Background(), fanout.StatusSources{
-			Cursors: r.cursors, Heads: r.log, Leases: r.leases, Entities: entities{}, Log: r.log, Clock: system.Clock{},
-		}, "nats")
-		require.NoError(t, err)
-		require.Len(t, list, 2)
-		require.Equal(t, event.Sequence(100), list[1].PublishedThrough)
-		require.Zero(t, list[1].LagEvents)
-		require.Zero(t, list[1].LagSeconds)
-		require.True(t, strings.HasPrefix(list[1].Holder, "a/"))
-		return list[0]
-	}
-	testkit.Eventually(t, maxWait, func() bool { return status().Failures == 1 })
-	s := status()
-	require.Equal(t, uint64(10), s.LagEvents)
-	require.Positive(t, s.LagSeconds)
-	require.Equal(t, "publisher.refused", s.LastError)
-	require.NotNil(t, s.FailedAt)
-	broken.Store(false)
-	d.Wake() // the broker is back: the pause ends at once
-	r.settled(t, 1)
-	require.Zero(t, status().Failures)
+		r.log.write(1, 10)
+		r.log.write(2, 100)
+		c := r.config("a")
+		c.Workers, c.LongestPause, c.FirstPause = 1, time.Minute, time.Minute
+		d, _ := run(t, c)
+		r.settled(t, 2)
+		status := func() fanout.PartitionStatus {
+			list, err := fanout.Status(context.Background(), fanout.StatusSources{
+				Cursors: r.cursors, Heads: r.log, Leases: r.leases, Entities: entities{}, Log: r.log, Clock: system.Clock{},
+			}, "nats")
+			require.NoError(t, err)
+			require.Len(t, list, 2)
+			require.Equal(t, event.Sequence(100), list[1].PublishedThrough)
+			require.Zero(t, list[1].LagEvents)
+			require.Zero(t, list[1].LagSeconds)
+			require.True(t, strings.HasPrefix(list[1].Holder, "a/"))
+			return list[0]
+		}
+		pass(time.Minute - 1)
+		s := status()
+		require.Equal(t, 1, s.Failures)
+		require.Equal(t, uint64(10), s.LagEvents)
+		require.InDelta(t, time.Minute.Seconds(), s.LagSeconds, 1e-5)
+		require.Equal(t, "publisher.refused", s.LastError)
+		require.NotNil(t, s.FailedAt)
+		pass(1)
+		require.Equal(t, 2, status().Failures, "the pause is over")
+		broken.Store(false)
+		d.Wake() // the broker is back: the pause ends at once
+		r.settled(t, 1)
+		require.Zero(t, status().Failures)
+	})
 }
 
 // TestDispatcher_WakeEndsBackoff wakes a publisher whose turn fails
 // only then.
 func TestDispatcher_WakeEndsBackoff(t *testing.T) {
 	t.Parallel()
-	r := newFixture()
-	block, blocked := make(chan struct{}), make(chan struct{}, 1)
-	r.broker.block, r.broker.blocked = block, blocked
-	var failed atomic.Bool
-	r.broker.fail = func(m []ports.Message) (n int, p ports.Published, err error, broken bool) {
-		if m[0].Partition == 1 && !failed.Swap(true) {
-			err, broken = fault.New(fault.Unavailable, "publisher.unavailable", "away; wait"), true
+	synctest.Test(t, func(t *testing.T) {
+		r := newFixture()
+		block, blocked := make(chan struct{}), make(chan struct{}, 1)
+		r.broker.block, r.broker.blocked = block, blocked
+		var failed atomic.Bool
+		r.broker.fail = func(m []ports.Message) (n int, p ports.Published, err error, broken bool) {
+			if m[0].Partition == 1 && !failed.Swap(true) {
+				err, broken = fault.New(fault.Unavailable, "publisher.unavailable", "away; wait"), true
+			}
+			return n, p, err, broken
 		}
-		return n, p, err, broken
-	}
-	r.log.write(1, 10)
-	c := r.config("a")
-	c.LongestPause, c.FirstPause, c.TTL = time.Hour, time.Hour, time.Minute
-	d, _ := run(t, c)
-	<-blocked
-	r.broker.mu.Lock()
-	r.broker.block = nil
-	r.broker.mu.Unlock()
-	d.Wake()
-	for p := event.PartitionID(2); p < 10; p++ { // it looks at all that has happened, in any order
-		r.log.write(p, 1)
-		r.settled(t, p)
-	}
-	close(block)
-	r.settled(t, 1)
-	require.True(t, failed.Load())
+		r.log.write(1, 10)
+		c := r.config("a")
+		c.LongestPause, c.FirstPause = time.Hour, time.Hour
+		d, _ := run(t, c)
+		<-blocked
+		r.broker.mu.Lock()
+		r.broker.block = nil
+		r.broker.mu.Unlock()
+		d.Wake()
+		r.log.write(2, 1)
+		r.settled(t, 2)
+		close(block)
+		r.settled(t, 1)
+		require.True(t, failed.Load())
+	})
 }
 
 type entities struct{}
@@ -244,66 +261,74 @@ func (entities) LegalEntities(context.Context, string) ([]ports.LegalEntity, err
 
 func TestDispatcher_LargeEventBecomesReference(t *testing.T) {
 	t.Parallel()
-	r := newFixture()
-	r.broker.fail = func(m []ports.Message) (int, ports.Published, error, bool) {
-		for i := range m {
-			if m[i].Sequence == 5 && !m[i].Reference {
-				return i, ports.Published{Stored: i}, fault.New(fault.TooLarge, "publisher.too_large", "too large; make it smaller"), true
+	synctest.Test(t, func(t *testing.T) {
+		r := newFixture()
+		r.broker.fail = func(m []ports.Message) (int, ports.Published, error, bool) {
+			for i := range m {
+				if m[i].Sequence == 5 && !m[i].Reference {
+					return i, ports.Published{Stored: i}, fault.New(fault.TooLarge, "publisher.too_large", "too large; make it smaller"), true
+				}
 			}
+			return 0, ports.Published{}, nil, false
 		}
-		return 0, ports.Published{}, nil, false
-	}
-	r.log.write(1, 10)
-	_, _ = run(t, r.config("a"))
-	r.settled(t, 1)
-	for n, body := range r.broker.bodies {
-		require.Equal(t, fmt.Sprintf(`{"sequence":"%d","reference":%t}`, n, n == 5), body)
-	}
+		r.log.write(1, 10)
+		_, _ = run(t, r.config("a"))
+		r.settled(t, 1)
+		for n, body := range r.broker.bodies {
+			require.Equal(t, fmt.Sprintf(`{"sequence":"%d","reference":%t}`, n, n == 5), body)
+		}
+	})
 }
 
 // TestDispatcher_BatchBytes: a batch ends at its bytes, from the first one
 // on, and an event that has more than a batch comes alone.
 func TestDispatcher_BatchBytes(t *testing.T) {
 	t.Parallel()
-	r := newFixture()
-	r.log.payload = make([]byte, 1<<20)
-	r.log.write(1, 20)
-	r.log.payload = make([]byte, 9<<20)
-	r.log.write(2, 2)
-	r.log.payload = nil
-	r.log.write(2, 3)
-	most := map[event.PartitionID]int{}
-	r.broker.fail = func(m []ports.Message) (int, ports.Published, error, bool) {
-		most[m[0].Partition] = max(most[m[0].Partition], len(m))
-		return 0, ports.Published{}, nil, false
-	}
-	_, _ = run(t, r.config("a"))
-	r.settled(t, 1, 2)
-	require.Equal(t, map[event.PartitionID]int{1: 8, 2: 3}, most)
-	require.Equal(t, 9<<20, r.log.largest)
+	synctest.Test(t, func(t *testing.T) {
+		r := newFixture()
+		r.log.payload = make([]byte, 1<<20)
+		r.log.write(1, 20)
+		r.log.payload = make([]byte, 9<<20)
+		r.log.write(2, 2)
+		r.log.payload = nil
+		r.log.write(2, 3)
+		most := map[event.PartitionID]int{}
+		r.broker.fail = func(m []ports.Message) (int, ports.Published, error, bool) {
+			most[m[0].Partition] = max(most[m[0].Partition], len(m))
+			return 0, ports.Published{}, nil, false
+		}
+		_, _ = run(t, r.config("a"))
+		r.settled(t, 1, 2)
+		require.Equal(t, map[event.PartitionID]int{1: 8, 2: 3}, most)
+		require.Equal(t, 9<<20, r.log.largest)
+	})
 }
 
 // TestDispatcher_GapIsRefused has a reader that loses an event.
 func TestDispatcher_GapIsRefused(t *testing.T) {
 	t.Parallel()
-	r := newFixture()
-	var lying atomic.Bool
-	lying.Store(true)
-	r.log.lies = func(page []event.Recorded) []event.Recorded {
-		if lying.Load() && len(page) > 2 {
-			return append(page[:1:1], page[2:]...)
+	synctest.Test(t, func(t *testing.T) {
+		r := newFixture()
+		var lying atomic.Bool
+		lying.Store(true)
+		r.log.lies = func(page []event.Recorded) []event.Recorded {
+			if lying.Load() && len(page) > 2 {
+				return append(page[:1:1], page[2:]...)
+			}
+			return page
 		}
-		return page
-	}
-	r.log.write(1, 10)
-	_, _ = run(t, r.config("a"))
-	testkit.Eventually(t, maxWait, func() bool {
-		list, err := r.cursors.PublisherCursors(context.Background(), "nats")
-		return err == nil && len(list) == 1 && list[0].LastError == "publisher.gap"
+		r.log.write(1, 10)
+		_, _ = run(t, r.config("a"))
+		synctest.Wait()
+		list, err := r.cursors.PublisherCursors(t.Context(), "nats")
+		require.NoError(t, err)
+		require.Len(t, list, 1)
+		require.Equal(t, "publisher.gap", list[0].LastError)
+		require.Zero(t, r.broker.has(1))
+		lying.Store(false)
+		pass(firstPause)
+		r.settled(t, 1)
 	})
-	require.Zero(t, r.broker.has(1))
-	lying.Store(false)
-	r.settled(t, 1)
 }
 
 // counting is an Observer.
@@ -348,24 +373,26 @@ func (c *counting) PublisherLease(_, change string) {
 
 func TestDispatcher_Observer(t *testing.T) {
 	t.Parallel()
-	r := newFixture()
-	var once sync.Once
-	r.broker.fail = func([]ports.Message) (n int, p ports.Published, err error, broken bool) {
-		once.Do(func() { err, broken = fault.New(fault.Unavailable, "publisher.unavailable", "away; wait"), true })
-		return n, p, err, broken
-	}
-	r.log.write(1, 50)
-	c := r.config("a")
-	c.TTL = time.Minute // nothing is broken off because a lease is over
-	seen := &counting{}
-	c.Observer = seen
-	_, _ = run(t, c)
-	r.settled(t, 1)
-	r.log.write(2, 1) // a new legal entity: the leases are renewed, and the lag is reported, at once
-	r.settled(t, 2)
-	testkit.Eventually(t, maxWait, func() bool {
+	synctest.Test(t, func(t *testing.T) {
+		r := newFixture()
+		var once sync.Once
+		r.broker.fail = func([]ports.Message) (n int, p ports.Published, err error, broken bool) {
+			once.Do(func() { err, broken = fault.New(fault.Unavailable, "publisher.unavailable", "away; wait"), true })
+			return n, p, err, broken
+		}
+		r.log.write(1, 50)
+		c := r.config("a")
+		seen := &counting{}
+		c.Observer = seen
+		_, _ = run(t, c)
+		pass(firstPause)
+		r.settled(t, 1)
+		r.log.write(2, 1) // a new legal entity: the leases are renewed, and the lag is reported, at once
+		r.settled(t, 2)
 		seen.mu.Lock()
 		defer seen.mu.Unlock()
-		return seen.messages == 51 && seen.failures == 1 && seen.leases == 2 && seen.alive == 1 && seen.taken == 2 && seen.released == 0 && seen.lag == 0 && seen.reportedWithoutLags > 0
+		require.Equal(t, []int{51, 1, 2, 1, 2, 0}, []int{seen.messages, seen.failures, seen.leases, seen.alive, seen.taken, seen.released})
+		require.Zero(t, seen.lag)
+		require.Positive(t, seen.reportedWithoutLags)
 	})
 }
