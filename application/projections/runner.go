@@ -88,6 +88,7 @@ type Runner struct {
 	member   *sharing.Member // nil: this node works alone
 	wake     chan struct{}
 	working  sync.WaitGroup
+	fenced   atomic.Bool // an attempt was; the loop reads the register at once, in which the version may have been dropped
 
 	loop struct {
 		refreshed  time.Time
@@ -234,7 +235,7 @@ func (r *Runner) round(ctx context.Context, heads map[event.PartitionID]ports.He
 	}
 	r.mu.Unlock()
 	tick := false
-	if r.loop.refreshed.IsZero() || absDiff(now, r.loop.refreshed) >= r.config.Refresh {
+	if r.fenced.Swap(false) || r.loop.refreshed.IsZero() || absDiff(now, r.loop.refreshed) >= r.config.Refresh {
 		r.loop.refreshed, tick = now, true
 		r.refresh(ctx)
 	}

@@ -215,6 +215,7 @@ func (r *Runner) advanceOnce(ctx context.Context, p *running, u *unit, settings 
 		if lease != nil {
 			r.forgetLease(p, *lease)
 		}
+		r.fenced.Store(true)
 		r.mu.Lock()
 		u.recheck = true
 		r.mu.Unlock()
