@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -18,12 +20,9 @@ import (
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/conformance"
-	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
-
-const maxWait = time.Minute
 
 // countingHandler counts the events of each partition in a read model, and fails on the
 // partitions it is told to.
@@ -177,14 +176,6 @@ type manualHeads struct {
 	looked  time.Time
 	changed chan struct{}
 	stuck   bool
-	asked   int
-}
-
-// rounds is how often the loop has asked.
-func (h *manualHeads) rounds() int {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	return h.asked
 }
 
 func newManualHeads(s *memory.Database, c ports.Clock) *manualHeads {
@@ -194,7 +185,6 @@ func newManualHeads(s *memory.Database, c ports.Clock) *manualHeads {
 func (h *manualHeads) Heads() (map[event.PartitionID]ports.Head, <-chan struct{}) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.asked++
 	if heads, err := h.source.PartitionHeads(context.Background()); err == nil && !h.stuck {
 		h.heads, h.looked = heads, h.clock.Now()
 	}
@@ -214,10 +204,17 @@ func (h *manualHeads) signal() {
 	h.changed = make(chan struct{})
 }
 
+// shiftedClock is the simulated time and an error that a test changes.
+type shiftedClock struct{ by atomic.Int64 }
+
+func (c *shiftedClock) Now() time.Time { return time.Now().Add(time.Duration(c.by.Load())) }
+
+func (c *shiftedClock) Advance(by time.Duration) { c.by.Add(int64(by)) }
+
 // runnerFixture is a store with a runner on it.
 type runnerFixture struct {
 	store   *memory.Database
-	clock   *testkit.Clock
+	clock   *shiftedClock
 	ids     *system.IDs
 	counter *countingHandler
 	watcher *recordingObserver
@@ -234,10 +231,10 @@ const (
 
 var declared = []module.Projection{{Name: name, Version: version, EventTypes: []string{"till.cash.moved"}}}
 
-// newFixture makes a fixture whose runner looks when it is woken, unless changed.
+// newFixture makes a fixture in simulated time.
 func newFixture(t *testing.T, change func(*projections.Config)) *runnerFixture {
 	t.Helper()
-	g := &runnerFixture{clock: testkit.NewClock(start), ids: system.NewIDs(), counter: newCountingHandler(), watcher: newRecordingObserver(), logged: &logBuffer{}}
+	g := &runnerFixture{clock: &shiftedClock{}, ids: system.NewIDs(), counter: newCountingHandler(), watcher: newRecordingObserver(), logged: &logBuffer{}}
 	g.store = memory.New(memory.Config{LogName: "x", Clock: g.clock})
 	g.taps = newManualHeads(g.store, g.clock)
 	c := g.config()
@@ -330,44 +327,31 @@ func (g *runnerFixture) checkpoint(t *testing.T, p event.PartitionID) ports.Chec
 	return ports.Checkpoint{}
 }
 
-// until wakes the runner until a condition holds.
+// pass lets simulated time pass, and waits until the nodes have done what was due by then.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// until wakes the runner, and a condition holds without a pause.
 func (g *runnerFixture) until(t *testing.T, condition func() bool, what string) {
 	t.Helper()
-	testkit.Eventually(t, maxWait, func() bool { g.runner.Wake(); return condition() }, what)
+	g.round()
+	require.True(t, condition(), what)
 }
 
-// round waits until the loop has gone round from the beginning to the end since it was
-// called: it has seen all that was there by then, at the time that it was then.
-func (g *runnerFixture) round(t *testing.T) {
-	t.Helper()
-	before := g.taps.rounds()
-	g.until(t, func() bool { return g.taps.rounds() > before+1 }, "the loop goes round")
+// round lets the loop go round.
+func (g *runnerFixture) round() {
+	g.runner.Wake()
+	synctest.Wait()
 }
 
-// healthy waits for the loop to see that all is done: until then an attempt that has just
-// ended looks as if it had not.
-func (g *runnerFixture) healthy(t *testing.T) {
+// within lets at most a time pass until a condition holds.
+func within(t *testing.T, most time.Duration, condition func() bool, what string) {
 	t.Helper()
-	g.until(t, func() bool { return g.runner.Health() == nil }, "it is healthy")
-}
-
-// hurry moves the clock until a condition holds.
-func (g *runnerFixture) hurry(t *testing.T, condition func() bool, what string) {
-	t.Helper()
-	g.pass(t, 500*time.Millisecond, condition, what)
-}
-
-// pass moves the clock by steps until a condition holds, and no faster than the loop goes
-// round: a machine that does not get to the loop lets no time pass for it.
-func (g *runnerFixture) pass(t *testing.T, step time.Duration, condition func() bool, what string) {
-	t.Helper()
-	moved, at := false, 0
-	g.until(t, func() bool {
-		if n := g.taps.rounds(); !moved || n > at+1 {
-			moved, at = true, n
-			g.clock.Advance(step)
-			g.runner.Wake()
-		}
-		return condition()
-	}, what)
+	synctest.Wait()
+	for step := 100 * time.Millisecond; !condition(); most -= step {
+		require.GreaterOrEqual(t, most, step, what)
+		pass(step)
+	}
 }

@@ -5,6 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -78,71 +79,75 @@ func newLockedRig(t *testing.T, workers int) (*runnerFixture, *lockedStore) {
 // workers.
 func TestRunner_BlockedUnitsLeaveWorkersFree(t *testing.T) {
 	t.Parallel()
-	g, s := newLockedRig(t, 4)
-	var locked []event.PartitionID
-	for i := range 8 {
-		p := g.entity(t, "L"+string(rune('A'+i)))
-		locked = append(locked, p)
-		s.held[p] = true
-		g.write(t, p, moved(3)...)
-	}
-	free := g.entity(t, "FREE")
-	g.write(t, free, moved(1)...)
-	g.start(t)
-	g.hurry(t, s.see(func() bool { return s.waiting == 1 && len(s.waits) == 8 }), "all were tried, and one is waited for")
-	for n := 2; n < 6; n++ { // while that one is being waited for
-		g.until(t, func() bool { return g.count(free) == n-1 }, "the other ones continue")
+	synctest.Test(t, func(t *testing.T) {
+		g, s := newLockedRig(t, 4)
+		var locked []event.PartitionID
+		for i := range 8 {
+			p := g.entity(t, "L"+string(rune('A'+i)))
+			locked = append(locked, p)
+			s.held[p] = true
+			g.write(t, p, moved(3)...)
+		}
+		free := g.entity(t, "FREE")
 		g.write(t, free, moved(1)...)
-		g.hurry(t, func() bool { return g.count(free) == n }, "the other ones continue")
-	}
-	require.True(t, s.see(func() bool { return s.most == 1 && s.waiting == 1 })(), "one worker of four waits")
+		g.start(t)
+		within(t, time.Second, s.see(func() bool { return s.waiting == 1 && len(s.waits) == 8 }), "all were tried, and one is waited for")
+		for n := 2; n < 6; n++ { // while that one is being waited for
+			g.until(t, func() bool { return g.count(free) == n-1 }, "the other ones continue")
+			g.write(t, free, moved(1)...)
+			g.until(t, func() bool { return g.count(free) == n }, "the other ones continue")
+		}
+		require.True(t, s.see(func() bool { return s.most == 1 && s.waiting == 1 })(), "one worker of four waits")
 
-	s.mu.Lock()
-	clear(s.held)
-	s.mu.Unlock()
-	close(s.gate)
-	for _, p := range locked {
-		g.hurry(t, func() bool { return g.count(p) == 3 }, "they continue")
-		require.Zero(t, g.watcher.failed(p), "a lock of another session is no failure")
-		require.Zero(t, g.checkpoint(t, p).Attempts)
-	}
-	require.Empty(t, g.letters(t))
-	for _, p := range locked {
-		waits := s.waits[p]
-		for i, wait := range waits {
-			require.Positive(t, wait)
-			require.LessOrEqual(t, wait, 2*time.Second/8, "each has its turn within two seconds")
-			if i > 0 {
-				require.GreaterOrEqual(t, wait, waits[0])
+		s.mu.Lock()
+		clear(s.held)
+		s.mu.Unlock()
+		close(s.gate)
+		for _, p := range locked {
+			within(t, 10*time.Second, func() bool { return g.count(p) == 3 }, "they continue")
+			require.Zero(t, g.watcher.failed(p), "a lock of another session is no failure")
+			require.Zero(t, g.checkpoint(t, p).Attempts)
+		}
+		require.Empty(t, g.letters(t))
+		for _, p := range locked {
+			waits := s.waits[p]
+			for i, wait := range waits {
+				require.Positive(t, wait)
+				require.LessOrEqual(t, wait, 2*time.Second/8, "each has its turn within two seconds")
+				if i > 0 {
+					require.GreaterOrEqual(t, wait, waits[0])
+				}
 			}
 		}
-	}
-	g.healthy(t)
+		require.NoError(t, g.runner.Health())
+	})
 }
 
 // TestRunner_LogsLongLockOnce: not with every attempt.
 func TestRunner_LogsLongLockOnce(t *testing.T) {
 	t.Parallel()
-	g, s := newLockedRig(t, 1) // the only worker must not wait for one of them
-	p, free := g.entity(t, "LOCKED"), g.entity(t, "FREE")
-	s.held[p] = true
-	close(s.gate)
-	g.write(t, p, moved(1)...)
-	g.start(t)
-	end := start.Add(40 * time.Second)
-	g.hurry(t, s.see(func() bool { return !g.clock.Now().Before(end) && len(s.waits[p]) > 9 }), "it lasts")
-	g.write(t, free, moved(1)...)
-	g.hurry(t, func() bool { return g.count(free) == 1 }, "the other continues")
-	s.mu.Lock()
-	delete(s.held, p)
-	for _, wait := range s.waits[p] {
-		require.Equal(t, s.waits[p][0], wait)
-	}
-	s.mu.Unlock()
-	g.hurry(t, func() bool { return g.count(p) == 1 }, "it continues")
-	require.Zero(t, g.watcher.failed(p))
-	g.stop()
-	require.Equal(t, 1, strings.Count(g.logged.String(), "projection waits for a lock that another session holds"))
-	require.Equal(t, 1, strings.Count(g.logged.String(), "projection acquired the lock that it waited for"))
-	require.NotContains(t, g.logged.String(), "level=ERROR")
+	synctest.Test(t, func(t *testing.T) {
+		g, s := newLockedRig(t, 1) // the only worker must not wait for one of them
+		p, free := g.entity(t, "LOCKED"), g.entity(t, "FREE")
+		s.held[p] = true
+		close(s.gate)
+		g.write(t, p, moved(1)...)
+		g.start(t)
+		pass(40 * time.Second)
+		require.True(t, s.see(func() bool { return len(s.waits[p]) > 9 })(), "it lasts")
+		g.write(t, free, moved(1)...)
+		g.until(t, func() bool { return g.count(free) == 1 }, "the other continues")
+		s.mu.Lock()
+		delete(s.held, p)
+		for _, wait := range s.waits[p] {
+			require.Equal(t, s.waits[p][0], wait)
+		}
+		s.mu.Unlock()
+		within(t, 10*time.Second, func() bool { return g.count(p) == 1 }, "it continues")
+		require.Zero(t, g.watcher.failed(p))
+		g.stop()
+		require.Equal(t, 1, strings.Count(g.logged.String(), "projection waits for a lock that another session holds"))
+		require.Equal(t, 1, strings.Count(g.logged.String(), "projection acquired the lock that it waited for"))
+		require.NotContains(t, g.logged.String(), "level=ERROR")
+	})
 }

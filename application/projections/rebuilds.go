@@ -55,7 +55,6 @@ type RebuildsConfig struct {
 type Rebuilds struct {
 	config RebuildsConfig
 	catalog
-	interval time.Duration // advanceInterval, which tests shorten
 
 	checked time.Time // when CopySnapshots last looked for due snapshots and for redacted ones
 	idle    atomic.Bool
@@ -90,7 +89,7 @@ func NewRebuilds(c RebuildsConfig) (*Rebuilds, error) {
 	if c.Wake == nil {
 		c.Wake = func() {}
 	}
-	r := &Rebuilds{interval: advanceInterval, samples: map[string][]projection.Sample{}, reported: map[maintenanceTask]string{}}
+	r := &Rebuilds{samples: map[string][]projection.Sample{}, reported: map[maintenanceTask]string{}}
 	for i := range r.wakes {
 		r.wakes[i] = make(chan struct{}, 1)
 	}
@@ -297,7 +296,7 @@ func (r *Rebuilds) sample(p projection.Projection, done uint64) (from, to projec
 	}
 	r.samples[key] = list
 	from, to = list[0], list[len(list)-1]
-	if to.At.Sub(from.At) < r.interval {
+	if to.At.Sub(from.At) < advanceInterval {
 		from = projection.Sample{At: p.CreatedAt}
 	}
 	return from, to
@@ -433,9 +432,9 @@ func (r *Rebuilds) runEvery(ctx context.Context, wake <-chan struct{}, round fun
 			r.config.Logger.WarnContext(ctx, "rebuilds of projections could not be maintained; it will be tried again", "code", fault.CodeOf(err))
 		}
 		if err == nil && r.idle.Load() {
-			pause.Reset(idlePauses * r.interval)
+			pause.Reset(idlePauses * advanceInterval)
 		} else {
-			pause.Reset(r.interval)
+			pause.Reset(advanceInterval)
 		}
 		select {
 		case <-ctx.Done():
