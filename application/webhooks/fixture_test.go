@@ -5,10 +5,12 @@ import (
 	"crypto/hmac"
 	"crypto/sha256"
 	"encoding/json"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -24,8 +26,6 @@ import (
 	"github.com/erpbackbone/backbone/test/conformance"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
-
-const maxWait = time.Minute
 
 var (
 	owner         = ports.Principal{TenantID: "acme", PersonID: "p-1", ActorType: event.Human, RoleLabel: "module"}
@@ -58,7 +58,7 @@ type webhookFixture struct {
 	more      []ports.LegalEntity
 	underWay  int
 	most      int
-	clock     *testkit.Clock
+	clock     system.Clock
 	endpoints *memory.Webhooks
 	log       *conformance.AdministrativeLog
 	leases    *memory.Leases
@@ -75,7 +75,7 @@ type queued struct {
 
 func newFixture() *webhookFixture {
 	h := &webhookFixture{
-		changed: make(chan struct{}), clock: testkit.NewClock(time.Now()), endpoints: memory.New(memory.Config{}).Webhooks, leases: memory.New(memory.Config{Clock: system.Clock{}}).Leases,
+		changed: make(chan struct{}), endpoints: memory.New(memory.Config{}).Webhooks, leases: memory.New(memory.Config{Clock: system.Clock{}}).Leases,
 		sub: subscription.Subscription{UID: event.ID{7}, TenantID: "acme", ID: "orders", SubscriberType: "webhook", SubscriberID: "x", Status: subscription.Active, Owner: "p-1", Revision: 1},
 	}
 	h.sub.Settings.MessageTimeout = 30 * time.Second
@@ -292,9 +292,7 @@ func (h *webhookFixture) run(t *testing.T, node string, change func(*webhooks.Co
 	t.Helper()
 	c := webhooks.Config{
 		Service: h.service(), Consumer: h, Encoder: h, Leases: h.leases, Node: node,
-		Concurrency: 4, Timing: webhooks.Timing{
-			ReconcileInterval: 10 * time.Millisecond, TTL: 500 * time.Millisecond, PollWait: 25 * time.Second, FirstPause: time.Millisecond, LongestPause: 5 * time.Millisecond, StallAfter: 30 * time.Second,
-		},
+		Concurrency: 4, Timing: webhooks.StandardTiming,
 	}
 	if change != nil {
 		change(&c)
@@ -306,6 +304,29 @@ func (h *webhookFixture) run(t *testing.T, node string, change func(*webhooks.Co
 	stop = sync.OnceFunc(func() { cancel(); running.Wait() })
 	t.Cleanup(stop)
 	return stop
+}
+
+// pass lets simulated time pass, and waits until the nodes have done what was due by then.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// reconcile lets every node look once more for endpoints.
+func reconcile() { pass(webhooks.StandardTiming.ReconcileInterval) }
+
+// attempts are the codes of the refusals so far, and how many requests were sent.
+func (h *webhookFixture) attempts() (sent int, refusals []string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return len(h.sent), slices.Clone(h.refusals)
+}
+
+// requireDelivered checks that the deliveries of so many messages are done, without a pause.
+func (h *webhookFixture) requireDelivered(t *testing.T, n int) {
+	t.Helper()
+	synctest.Wait()
+	require.Equal(t, n, h.delivered())
 }
 
 func (h *webhookFixture) set(t *testing.T) webhooks.Endpoint {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -37,29 +38,34 @@ func (c *leaseCounter) count(change string) int {
 // endpoint that comes and goes is reported.
 func TestHealth_DispatcherStalls(t *testing.T) {
 	t.Parallel()
-	h := newFixture()
-	h.set(t)
-	reported := &leaseCounter{counts: map[string]int{}}
-	d := testkit.Must(webhooks.NewDispatcher(webhooks.Config{
-		Service: h.service(), Consumer: h, Encoder: h, Leases: h.leases, Node: "a", Observer: reported,
-		Concurrency: 4, Timing: webhooks.Timing{
-			ReconcileInterval: 10 * time.Millisecond, TTL: 2 * time.Second, PollWait: 25 * time.Second, FirstPause: time.Second, LongestPause: time.Minute, StallAfter: 100 * time.Millisecond,
-		},
-	}))
-	require.NoError(t, d.Health(), "it does not run")
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { d.Run(ctx) })
-	t.Cleanup(func() { cancel(); running.Wait() })
-	healthy := func() bool { return d.Health() == nil }
-	testkit.Eventually(t, maxWait, func() bool { return healthy() && reported.count("taken") > 0 }, "it delivers")
-	h.hangs.Store(true)
-	testkit.Eventually(t, maxWait, func() bool { return fault.CodeOf(d.Health()) == "webhook.stalled" })
-	h.hangs.Store(false)
-	testkit.Eventually(t, maxWait, healthy, "it looks again")
-	h.mu.Lock()
-	h.gone = true
-	h.mu.Unlock()
-	testkit.Eventually(t, maxWait, func() bool { return reported.count("lost") > 0 }, "the subscription was deleted")
-	require.Zero(t, reported.count("released"))
+	synctest.Test(t, func(t *testing.T) {
+		h := newFixture()
+		h.set(t)
+		reported := &leaseCounter{counts: map[string]int{}}
+		d := testkit.Must(webhooks.NewDispatcher(webhooks.Config{
+			Service: h.service(), Consumer: h, Encoder: h, Leases: h.leases, Node: "a", Observer: reported, Concurrency: 4, Timing: webhooks.StandardTiming,
+		}))
+		require.NoError(t, d.Health(), "it does not run")
+		ctx, cancel := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		running.Go(func() { d.Run(ctx) })
+		t.Cleanup(func() { cancel(); running.Wait() })
+		reconcile()
+		require.NoError(t, d.Health())
+		require.Equal(t, 1, reported.count("taken"), "it delivers")
+		h.hangs.Store(true)
+		pass(30 * time.Second)
+		require.NoError(t, d.Health())
+		pass(1)
+		require.Equal(t, "webhook.stalled", fault.CodeOf(d.Health()))
+		h.hangs.Store(false)
+		pass(webhooks.StandardTiming.TTL / 2) // the question that hangs is given up
+		require.NoError(t, d.Health(), "it looks again")
+		h.mu.Lock()
+		h.gone = true
+		h.mu.Unlock()
+		reconcile()
+		require.Equal(t, 1, reported.count("lost"), "the subscription was deleted")
+		require.Zero(t, reported.count("released"))
+	})
 }

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -86,31 +87,35 @@ func TestEditedEndpoint(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			h := newFixture()
-			s := h.service()
-			h.set(t)
-			_, err := s.Rotate(t.Context(), owner, "orders")
-			require.NoError(t, err)
-			h.edit(t, change)
-			h.add("a")
-			stop := h.run(t, "one", nil)
-			testkit.Eventually(t, maxWait, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.refusals) > 0 })
-			stop()
-			require.Equal(t, "webhook.endpoint_unrecorded", h.refusals[0])
-			require.Empty(t, h.sent)
-			require.Empty(t, h.encoding, "nothing is opened that is not sent")
-			tested, err := s.Test(t.Context(), owner, "orders")
-			require.NoError(t, err)
-			require.Equal(t, "webhook.endpoint_unrecorded", tested.Code)
-			_, err = s.Rotate(t.Context(), owner, "orders")
-			require.Equal(t, "webhook.endpoint_unrecorded", fault.CodeOf(err), "a rotation would take the edit over")
+			synctest.Test(t, func(t *testing.T) {
+				h := newFixture()
+				s := h.service()
+				h.set(t)
+				_, err := s.Rotate(t.Context(), owner, "orders")
+				require.NoError(t, err)
+				h.edit(t, change)
+				h.add("a")
+				stop := h.run(t, "one", nil)
+				synctest.Wait()
+				stop()
+				require.NotEmpty(t, h.refusals)
+				require.Equal(t, "webhook.endpoint_unrecorded", h.refusals[0])
+				require.Empty(t, h.sent)
+				require.Empty(t, h.encoding, "nothing is opened that is not sent")
+				tested, err := s.Test(t.Context(), owner, "orders")
+				require.NoError(t, err)
+				require.Equal(t, "webhook.endpoint_unrecorded", tested.Code)
+				_, err = s.Rotate(t.Context(), owner, "orders")
+				require.Equal(t, "webhook.endpoint_unrecorded", fault.CodeOf(err), "a rotation would take the edit over")
 
-			made := h.set(t)
-			require.Equal(t, 3, made.SecretNumber, "no secret from before")
-			h.add("b") // the node that stopped may have the other message
-			h.run(t, "two", nil)
-			testkit.Eventually(t, maxWait, func() bool { return h.delivered() > 0 })
-			require.Equal(t, "https://example.org/hook", h.sent[0].URL)
+				made := h.set(t)
+				require.Equal(t, 3, made.SecretNumber, "no secret from before")
+				h.add("b") // the node that stopped may have the other message
+				h.run(t, "two", nil)
+				synctest.Wait()
+				require.Positive(t, h.delivered())
+				require.Equal(t, "https://example.org/hook", h.sent[0].URL)
+			})
 		})
 	}
 }

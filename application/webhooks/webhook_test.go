@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	reference "github.com/standard-webhooks/standard-webhooks/libraries/go"
@@ -17,7 +18,6 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
-	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // verify checks a delivery as its receiver does, with the reference implementation.
@@ -34,39 +34,43 @@ func verify(t *testing.T, secret string, r ports.WebhookRequest) error {
 
 func TestDispatcher_SignsDeliveries(t *testing.T) {
 	t.Parallel()
-	h := newFixture()
-	e := h.set(t)
-	require.True(t, strings.HasPrefix(e.Secret, "whsec_"))
-	h.run(t, "a", nil)
-	h.add("k")
-	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 1 })
-	first := h.sent[0]
-	require.Equal(t, event.ID{15: 1}.String(), first.ID)
-	require.NoError(t, verify(t, e.Secret, first))
-	tampered := first
-	tampered.Body = append([]byte(" "), first.Body...)
-	require.Error(t, verify(t, e.Secret, tampered))
-	var body struct {
-		Type, Timestamp string
-		Data            map[string]any
-	}
-	require.NoError(t, json.Unmarshal(first.Body, &body))
-	require.Equal(t, "shop.item.sold", body.Type)
-	require.Equal(t, map[string]any{"sequence": 1.0, "for": "p-1"}, body.Data)
+	synctest.Test(t, func(t *testing.T) {
+		h := newFixture()
+		e := h.set(t)
+		require.True(t, strings.HasPrefix(e.Secret, "whsec_"))
+		stop := h.run(t, "a", nil)
+		h.add("k")
+		h.requireDelivered(t, 1)
+		stop()
+		first := h.sent[0]
+		require.Equal(t, event.ID{15: 1}.String(), first.ID)
+		require.NoError(t, verify(t, e.Secret, first))
+		tampered := first
+		tampered.Body = append([]byte(" "), first.Body...)
+		require.Error(t, verify(t, e.Secret, tampered))
+		var body struct {
+			Type, Timestamp string
+			Data            map[string]any
+		}
+		require.NoError(t, json.Unmarshal(first.Body, &body))
+		require.Equal(t, "shop.item.sold", body.Type)
+		require.Equal(t, map[string]any{"sequence": 1.0, "for": "p-1"}, body.Data)
 
-	// Two secrets are good while the receiver learns the new one.
-	next, err := h.service().Rotate(t.Context(), owner, "orders")
-	require.NoError(t, err)
-	require.NotEqual(t, e.Secret, next.Secret)
-	both := h.test(t)
-	require.NoError(t, verify(t, e.Secret, both))
-	require.NoError(t, verify(t, next.Secret, both))
-	h.clock.Advance(24 * time.Hour)
-	late := h.test(t)
-	require.NotContains(t, late.Signature, " ", "one signature: the old secret is over")
-	shown, err := h.service().Endpoint(t.Context(), webhooks.Caller{Principal: owner}, "orders")
-	require.NoError(t, err)
-	require.Empty(t, shown.Secret, "a secret is shown once")
+		// Two secrets are good while the receiver learns the new one.
+		next, err := h.service().Rotate(t.Context(), owner, "orders")
+		require.NoError(t, err)
+		require.NotEqual(t, e.Secret, next.Secret)
+		pass(24*time.Hour - 1)
+		both := h.test(t)
+		require.NoError(t, verify(t, e.Secret, both))
+		require.NoError(t, verify(t, next.Secret, both))
+		pass(1)
+		late := h.test(t)
+		require.NotContains(t, late.Signature, " ", "one signature: the old secret is over")
+		shown, err := h.service().Endpoint(t.Context(), webhooks.Caller{Principal: owner}, "orders")
+		require.NoError(t, err)
+		require.Empty(t, shown.Secret, "a secret is shown once")
+	})
 }
 
 // test sends a test delivery and gives what was sent.
@@ -88,170 +92,203 @@ func (h *webhookFixture) test(t *testing.T) ports.WebhookRequest {
 // their order, and other keys do not wait.
 func TestDispatcher_KeepsOrderOfKey(t *testing.T) {
 	t.Parallel()
-	h := newFixture()
-	h.set(t)
-	var arrived []int
-	tries := map[string]int{}
-	h.answer = func(r ports.WebhookRequest) (ports.WebhookAnswer, error) {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if tries[r.ID]++; len(r.ID)%2+tries[r.ID] < 3 {
-			return ports.WebhookAnswer{Status: 500}, nil
-		}
-		var body struct{ Data struct{ Sequence int } }
-		if err := json.Unmarshal(r.Body, &body); err != nil {
-			return ports.WebhookAnswer{}, err
-		}
-		arrived = append(arrived, body.Data.Sequence)
-		return ports.WebhookAnswer{Status: 200}, nil
-	}
-	h.run(t, "a", nil)
-	h.run(t, "b", nil)
-	for range 10 {
-		h.add("x", "y", "z")
-	}
-	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 30 })
-	for offset := range 3 {
-		var of []int
-		for _, n := range arrived {
-			if (n-1)%3 == offset {
-				of = append(of, n)
+	synctest.Test(t, func(t *testing.T) {
+		h := newFixture()
+		h.set(t)
+		var arrived []int
+		tries := map[string]int{}
+		h.answer = func(r ports.WebhookRequest) (ports.WebhookAnswer, error) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if tries[r.ID]++; len(r.ID)%2+tries[r.ID] < 3 {
+				return ports.WebhookAnswer{Status: 500}, nil
 			}
+			var body struct{ Data struct{ Sequence int } }
+			if err := json.Unmarshal(r.Body, &body); err != nil {
+				return ports.WebhookAnswer{}, err
+			}
+			arrived = append(arrived, body.Data.Sequence)
+			return ports.WebhookAnswer{Status: 200}, nil
 		}
-		require.Len(t, of, 10)
-		require.True(t, slices.IsSorted(of), "%v", of)
-	}
-	require.LessOrEqual(t, h.most, 4, "concurrency of one endpoint")
+		h.run(t, "a", nil)
+		h.run(t, "b", nil)
+		for range 10 {
+			h.add("x", "y", "z")
+		}
+		pass(5 * time.Minute) // the pauses after failures in a row
+		h.requireDelivered(t, 30)
+		for offset := range 3 {
+			var of []int
+			for _, n := range arrived {
+				if (n-1)%3 == offset {
+					of = append(of, n)
+				}
+			}
+			require.Len(t, of, 10)
+			require.True(t, slices.IsSorted(of), "%v", of)
+		}
+		require.LessOrEqual(t, h.most, 4, "concurrency of one endpoint")
+	})
 }
 
 func TestDispatcher_StatusGoneDisablesEndpoint(t *testing.T) {
 	t.Parallel()
-	h := newFixture()
-	h.set(t)
-	h.answer = func(r ports.WebhookRequest) (ports.WebhookAnswer, error) {
-		if r.URL == "https://example.org/new" {
-			return ports.WebhookAnswer{Status: 200}, nil
+	synctest.Test(t, func(t *testing.T) {
+		h := newFixture()
+		h.set(t)
+		h.answer = func(r ports.WebhookRequest) (ports.WebhookAnswer, error) {
+			if r.URL == "https://example.org/new" {
+				return ports.WebhookAnswer{Status: 200}, nil
+			}
+			return ports.WebhookAnswer{Status: 410}, nil
 		}
-		return ports.WebhookAnswer{Status: 410}, nil
-	}
-	h.run(t, "a", func(c *webhooks.Config) { c.Concurrency = 1 })
-	h.add("k")
-	caller := webhooks.Caller{Principal: owner}
-	testkit.Eventually(t, maxWait, func() bool {
+		h.run(t, "a", func(c *webhooks.Config) { c.Concurrency = 1 })
+		h.add("k")
+		caller := webhooks.Caller{Principal: owner}
+		synctest.Wait()
 		e, err := h.service().Endpoint(t.Context(), caller, "orders")
-		return err == nil && e.DisabledCode == "webhook.status_410" && !e.DisabledAt.IsZero()
-	})
-	testkit.Eventually(t, maxWait, func() bool {
+		require.NoError(t, err)
+		require.Equal(t, "webhook.status_410", e.DisabledCode)
+		require.False(t, e.DisabledAt.IsZero())
+		reconcile()
 		attempts, err := h.service().Attempts(t.Context(), caller, "orders", 10)
-		return err == nil && len(attempts) == 1 && attempts[0].Status == 410 && attempts[0].Next.IsZero()
-	}, "no next attempt is promised")
-	testkit.Eventually(t, maxWait, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.paused == 1 })
-	require.Zero(t, h.delivered(), "the message waits")
-	h.mu.Lock()
-	h.stuck = fault.New(fault.Unavailable, "storage.unavailable", "away; try again")
-	h.mu.Unlock()
-	_, _, err := h.service().Set(t.Context(), owner, "orders", webhooks.EndpointSettings{URL: "https://example.org/new"})
-	require.Equal(t, "storage.unavailable", fault.CodeOf(err))
-	h.mu.Lock()
-	h.stuck = nil
-	h.mu.Unlock()
-	// The owner gives another address, and it goes on.
-	e, created, err := h.service().Set(t.Context(), owner, "orders", webhooks.EndpointSettings{URL: "https://example.org/new"})
-	require.NoError(t, err)
-	require.False(t, created)
-	require.Empty(t, e.Secret)
-	require.True(t, e.DisabledAt.IsZero())
-	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 1 })
-	require.Equal(t, "https://example.org/new", h.sent[len(h.sent)-1].URL)
-	// What its owner has paused stays paused.
-	require.NoError(t, h.Pause(t.Context(), owner, "orders"))
-	_, _, err = h.service().Set(t.Context(), owner, "orders", webhooks.EndpointSettings{URL: "https://example.org/newer"})
-	require.NoError(t, err)
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	require.Equal(t, 2, h.resumed)
-	require.Equal(t, subscription.Paused, h.sub.Status)
+		require.NoError(t, err)
+		require.Len(t, attempts, 1)
+		require.Equal(t, 410, attempts[0].Status)
+		require.Zero(t, attempts[0].Next, "no next attempt is promised")
+		require.Zero(t, h.delivered(), "the message waits")
+		h.mu.Lock()
+		require.Equal(t, 1, h.paused)
+		h.stuck = fault.New(fault.Unavailable, "storage.unavailable", "away; try again")
+		h.mu.Unlock()
+		_, _, err = h.service().Set(t.Context(), owner, "orders", webhooks.EndpointSettings{URL: "https://example.org/new"})
+		require.Equal(t, "storage.unavailable", fault.CodeOf(err))
+		h.mu.Lock()
+		h.stuck = nil
+		h.mu.Unlock()
+		// The owner gives another address, and it goes on.
+		e, created, err := h.service().Set(t.Context(), owner, "orders", webhooks.EndpointSettings{URL: "https://example.org/new"})
+		require.NoError(t, err)
+		require.False(t, created)
+		require.Empty(t, e.Secret)
+		require.True(t, e.DisabledAt.IsZero())
+		reconcile()
+		h.requireDelivered(t, 1)
+		require.Equal(t, "https://example.org/new", h.sent[len(h.sent)-1].URL)
+		// What its owner has paused stays paused.
+		require.NoError(t, h.Pause(t.Context(), owner, "orders"))
+		_, _, err = h.service().Set(t.Context(), owner, "orders", webhooks.EndpointSettings{URL: "https://example.org/newer"})
+		require.NoError(t, err)
+		h.mu.Lock()
+		defer h.mu.Unlock()
+		require.Equal(t, 2, h.resumed)
+		require.Equal(t, subscription.Paused, h.sub.Status)
+	})
 }
 
 func TestDispatcher_RetryAfter(t *testing.T) {
 	t.Parallel()
-	h := newFixture()
-	h.set(t)
-	h.answer = func(ports.WebhookRequest) (ports.WebhookAnswer, error) {
-		return ports.WebhookAnswer{Status: 429, RetryAfter: time.Hour}, nil
-	}
-	h.run(t, "a", func(c *webhooks.Config) { c.Concurrency = 1 })
-	h.add("x", "y")
-	testkit.Eventually(t, maxWait, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.refusals) == 1 })
-	h.add("z")
-	require.Never(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.sent) > 1 }, 200*time.Millisecond, 10*time.Millisecond)
-	require.Equal(t, []string{"webhook.status_429"}, h.refusals)
+	synctest.Test(t, func(t *testing.T) {
+		h := newFixture()
+		h.set(t)
+		h.answer = func(ports.WebhookRequest) (ports.WebhookAnswer, error) {
+			return ports.WebhookAnswer{Status: 429, RetryAfter: time.Hour}, nil
+		}
+		h.run(t, "a", func(c *webhooks.Config) { c.Concurrency = 1 })
+		h.add("x", "y")
+		synctest.Wait()
+		h.add("z")
+		pass(time.Hour - 1)
+		sent, refusals := h.attempts()
+		require.Equal(t, 1, sent)
+		require.Equal(t, []string{"webhook.status_429"}, refusals)
+		pass(1)
+		sent, _ = h.attempts()
+		require.Equal(t, 2, sent)
+	})
 }
 
 func TestDispatcher_RefusesFailuresByCode(t *testing.T) {
 	t.Parallel()
-	h := newFixture()
-	h.set(t)
-	outcomes := []func() (ports.WebhookAnswer, error){
-		func() (ports.WebhookAnswer, error) { return ports.WebhookAnswer{Status: 302}, nil },
-		func() (ports.WebhookAnswer, error) { return ports.WebhookAnswer{Status: 500}, nil },
-		func() (ports.WebhookAnswer, error) {
-			return ports.WebhookAnswer{}, fault.New(fault.Unavailable, "webhook.timeout", "slow; wait")
-		},
-		func() (ports.WebhookAnswer, error) {
-			return ports.WebhookAnswer{}, fault.New(fault.Unavailable, "webhook.dns", "no; change it")
-		},
-	}
-	h.answer = func(ports.WebhookRequest) (ports.WebhookAnswer, error) {
-		h.mu.Lock()
-		defer h.mu.Unlock()
-		if n := len(h.sent) - 1; n < len(outcomes) {
-			return outcomes[n]()
+	synctest.Test(t, func(t *testing.T) {
+		h := newFixture()
+		h.set(t)
+		outcomes := []func() (ports.WebhookAnswer, error){
+			func() (ports.WebhookAnswer, error) { return ports.WebhookAnswer{Status: 302}, nil },
+			func() (ports.WebhookAnswer, error) { return ports.WebhookAnswer{Status: 500}, nil },
+			func() (ports.WebhookAnswer, error) {
+				return ports.WebhookAnswer{}, fault.New(fault.Unavailable, "webhook.timeout", "slow; wait")
+			},
+			func() (ports.WebhookAnswer, error) {
+				return ports.WebhookAnswer{}, fault.New(fault.Unavailable, "webhook.dns", "no; change it")
+			},
 		}
-		return ports.WebhookAnswer{Status: 202}, nil
-	}
-	h.run(t, "a", func(c *webhooks.Config) { c.Concurrency = 1 })
-	h.add("k")
-	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 1 })
-	require.Equal(t, []string{"webhook.status_302", "webhook.status_500", "webhook.timeout", "webhook.dns"}, h.refusals)
-	ids := map[string]bool{}
-	for _, r := range h.sent {
-		ids[r.ID] = true
-	}
-	require.Len(t, ids, 1, "every attempt has the same id")
+		h.answer = func(ports.WebhookRequest) (ports.WebhookAnswer, error) {
+			h.mu.Lock()
+			defer h.mu.Unlock()
+			if n := len(h.sent) - 1; n < len(outcomes) {
+				return outcomes[n]()
+			}
+			return ports.WebhookAnswer{Status: 202}, nil
+		}
+		h.run(t, "a", func(c *webhooks.Config) { c.Concurrency = 1 })
+		h.add("k")
+		pass(3*time.Second - 1) // one second after the third failure in a row and two after the fourth
+		h.requireDelivered(t, 0)
+		pass(1)
+		h.requireDelivered(t, 1)
+		require.Equal(t, []string{"webhook.status_302", "webhook.status_500", "webhook.timeout", "webhook.dns"}, h.refusals)
+		ids := map[string]bool{}
+		for _, r := range h.sent {
+			ids[r.ID] = true
+		}
+		require.Len(t, ids, 1, "every attempt has the same id")
+	})
 }
 
 func TestDispatcher_KeyServiceUnavailable(t *testing.T) {
 	t.Parallel()
-	h := newFixture()
-	h.set(t)
-	h.keys = fault.New(fault.Unavailable, "kms.unavailable", "away; wait")
-	h.run(t, "a", nil)
-	h.add("k")
-	testkit.Eventually(t, maxWait, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return h.given > 2 })
-	require.Empty(t, h.sent)
-	require.Empty(t, h.refusals, "no attempt is lost")
-	_, err := h.service().Test(t.Context(), owner, "orders")
-	require.Equal(t, "kms.unavailable", fault.CodeOf(err))
-	h.mu.Lock()
-	h.keys = nil
-	h.mu.Unlock()
-	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 1 })
+	synctest.Test(t, func(t *testing.T) {
+		h := newFixture()
+		h.set(t)
+		h.keys = fault.New(fault.Unavailable, "kms.unavailable", "away; wait")
+		h.run(t, "a", func(c *webhooks.Config) { c.Concurrency = 1 })
+		h.add("k")
+		pass(2 * time.Second)
+		sent, refusals := h.attempts()
+		require.Zero(t, sent)
+		require.Empty(t, refusals, "no attempt is lost")
+		_, err := h.service().Test(t.Context(), owner, "orders")
+		require.Equal(t, "kms.unavailable", fault.CodeOf(err))
+		h.mu.Lock()
+		require.Equal(t, 3, h.given, "an attempt each second")
+		h.keys = nil
+		h.mu.Unlock()
+		pass(time.Second)
+		h.requireDelivered(t, 1)
+	})
 }
 
 func TestDispatcher_OwnerExpired(t *testing.T) {
 	t.Parallel()
-	h := newFixture()
-	h.set(t)
-	h.expires = h.clock.Now()
-	h.run(t, "a", nil)
-	h.add("x", "y")
-	require.Never(t, func() bool { h.mu.Lock(); defer h.mu.Unlock(); return len(h.sent) > 0 }, 200*time.Millisecond, 10*time.Millisecond)
-	require.Empty(t, h.refusals, "no attempt was made")
-	h.mu.Lock()
-	h.expires = h.clock.Now().Add(time.Hour)
-	h.mu.Unlock()
-	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 2 })
+	synctest.Test(t, func(t *testing.T) {
+		h := newFixture()
+		h.set(t)
+		h.expires = h.clock.Now()
+		h.run(t, "a", nil)
+		h.add("x", "y")
+		pass(time.Minute)
+		sent, refusals := h.attempts()
+		require.Zero(t, sent)
+		require.Empty(t, refusals, "no attempt was made")
+		h.mu.Lock()
+		h.expires = h.clock.Now().Add(time.Hour)
+		h.mu.Unlock()
+		pass(time.Minute - 1)
+		h.requireDelivered(t, 0)
+		pass(1)
+		h.requireDelivered(t, 2)
+	})
 }
 
 func TestService_Permissions(t *testing.T) {
@@ -295,30 +332,33 @@ func TestService_Permissions(t *testing.T) {
 
 func TestDispatcher_DeletesEndpointOfDeletedSubscription(t *testing.T) {
 	t.Parallel()
-	h := newFixture()
-	h.set(t)
-	h.run(t, "a", nil)
-	h.add("k")
-	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 1 })
-	h.mu.Lock()
-	h.gone = true
-	h.mu.Unlock()
-	testkit.Eventually(t, maxWait, func() bool {
+	synctest.Test(t, func(t *testing.T) {
+		h := newFixture()
+		h.set(t)
+		h.run(t, "a", nil)
+		h.add("k")
+		h.requireDelivered(t, 1)
+		h.mu.Lock()
+		h.gone = true
+		h.mu.Unlock()
+		reconcile()
 		all, err := h.endpoints.WebhookEndpoints(t.Context(), "")
-		return err == nil && len(all) == 0
+		require.NoError(t, err)
+		require.Empty(t, all)
 	})
 }
 
 func TestDispatcher_TakeoverFromStoppedNode(t *testing.T) {
 	t.Parallel()
-	h := newFixture()
-	h.set(t)
-	long := func(c *webhooks.Config) { c.TTL = time.Hour }
-	stop := h.run(t, "a", long)
-	h.add("k")
-	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 1 })
-	stop()
-	h.run(t, "b", long)
-	h.add("k")
-	testkit.Eventually(t, maxWait, func() bool { return h.delivered() == 2 })
+	synctest.Test(t, func(t *testing.T) {
+		h := newFixture()
+		h.set(t)
+		stop := h.run(t, "a", nil)
+		h.add("k")
+		h.requireDelivered(t, 1)
+		stop()
+		h.run(t, "b", nil)
+		h.add("k")
+		h.requireDelivered(t, 2)
+	})
 }
