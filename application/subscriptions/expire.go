@@ -239,7 +239,7 @@ func (s *Service) Health() error {
 	if last == nil {
 		return nil
 	}
-	if since := time.Since(*last); since > max(s.stallAfter, 3*s.config.ExpireInterval) {
+	if since := time.Since(*last); since > max(stallAfter, 3*s.config.ExpireInterval) {
 		return fault.New(fault.Unavailable, "subscription.stalled", "expired leases have not been looked for in %s; see that the database answers, then restart this node", since.Round(time.Second))
 	}
 	return nil

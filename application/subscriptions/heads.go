@@ -36,10 +36,8 @@ const (
 // which bounds the delay of the first event whose signal is lost; from then on it queries
 // every Poll.
 type HeadWatcher struct {
-	config      HeadWatcherConfig
-	minInterval time.Duration
-	timeout     time.Duration
-	signal      chan struct{}
+	config HeadWatcherConfig
+	signal chan struct{}
 
 	unannouncedAt time.Time // when a query last found events that no signal had announced, at first the start of Run; by Run only
 
@@ -59,8 +57,7 @@ func NewHeadWatcher(c HeadWatcherConfig) (*HeadWatcher, error) {
 		c.Logger = slog.New(slog.DiscardHandler)
 	}
 	return &HeadWatcher{
-		config: c, minInterval: minReadInterval, timeout: readTimeout,
-		signal: make(chan struct{}, 1), heads: map[event.PartitionID]ports.Head{}, changed: make(chan struct{}),
+		config: c, signal: make(chan struct{}, 1), heads: map[event.PartitionID]ports.Head{}, changed: make(chan struct{}),
 	}, nil
 }
 
@@ -117,7 +114,7 @@ func (w *HeadWatcher) Run(ctx context.Context) {
 		if grown := w.refresh(ctx); grown && !announced {
 			w.unannouncedAt = time.Now()
 		}
-		rest.Reset(w.minInterval)
+		rest.Reset(minReadInterval)
 		poll.Reset(w.interval())
 		select {
 		case <-ctx.Done():
@@ -144,7 +141,7 @@ func (w *HeadWatcher) interval() time.Duration {
 
 // refresh reads the heads and reports whether any of them has moved.
 func (w *HeadWatcher) refresh(ctx context.Context) (grown bool) {
-	within, cancel := context.WithTimeout(ctx, w.timeout)
+	within, cancel := context.WithTimeout(ctx, readTimeout)
 	heads, err := w.config.Heads.PartitionHeads(within)
 	cancel()
 	if err != nil {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
@@ -73,49 +74,64 @@ func run(t *testing.T, w *subscriptions.HeadWatcher) {
 	t.Cleanup(func() { cancel(); done.Wait() })
 }
 
+// pass lets simulated time pass, and waits until what was due by then is done.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
 // reach waits, as a reader does, until the partition's head is known.
-func reach(t *testing.T, w *subscriptions.HeadWatcher, p event.PartitionID, want event.Sequence) {
-	t.Helper()
-	limit := time.After(time.Minute)
+func reach(w *subscriptions.HeadWatcher, p event.PartitionID, want event.Sequence) {
 	for {
 		heads, changed := w.Heads()
 		if heads[p].Sequence >= want {
 			return
 		}
-		select {
-		case <-changed:
-		case <-limit:
-			require.Failf(t, "the head never came", "partition %d, sequence %d", p, want)
-		}
+		<-changed
 	}
 }
 
+// requireReached checks that the partition's head becomes known within a time.
+func requireReached(t *testing.T, w *subscriptions.HeadWatcher, want event.Sequence, within time.Duration) {
+	t.Helper()
+	begun := time.Now()
+	reach(w, 1, want)
+	require.LessOrEqual(t, time.Since(begun), within)
+}
+
+// minReadInterval is the shortest time between two reads.
+const minReadInterval = 5 * time.Millisecond
+
 func TestHeadWatcher_SignalRefreshes(t *testing.T) {
 	t.Parallel()
-	g := &growingHeads{heads: map[event.PartitionID]ports.Head{1: {}, 2: {}}, wake: make(chan struct{})}
-	w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Hour}))
-	run(t, w)
-	for n := event.Sequence(1); n <= 50; n++ {
-		g.grow(1)
-		reach(t, w, 1, n)
-	}
-	require.NotZero(t, w.LastRead())
+	synctest.Test(t, func(t *testing.T) {
+		g := &growingHeads{heads: map[event.PartitionID]ports.Head{1: {}, 2: {}}, wake: make(chan struct{})}
+		w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: system.Clock{}, Poll: time.Hour}))
+		run(t, w)
+		for n := event.Sequence(1); n <= 50; n++ {
+			g.grow(1)
+			requireReached(t, w, n, minReadInterval)
+		}
+		require.NotZero(t, w.LastRead())
+	})
 }
 
 func TestHeadWatcher_PollsWithoutSignals(t *testing.T) {
 	t.Parallel()
-	g := &growingHeads{heads: map[event.PartitionID]ports.Head{1: {}}}
-	w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: 10 * time.Millisecond}))
-	run(t, w)
-	reach(t, w, 1, 0)
-	g.grow(1)
-	reach(t, w, 1, 1)
-	g.fails.Store(true)
-	g.grow(1)
-	before := g.reads.Load()
-	require.Eventually(t, func() bool { return g.reads.Load() > before+2 }, time.Minute, time.Millisecond)
-	g.fails.Store(false)
-	reach(t, w, 1, 2)
+	synctest.Test(t, func(t *testing.T) {
+		g := &growingHeads{heads: map[event.PartitionID]ports.Head{1: {}}}
+		w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, Clock: system.Clock{}, Poll: time.Second}))
+		run(t, w)
+		g.grow(1)
+		requireReached(t, w, 1, time.Second)
+		g.fails.Store(true)
+		g.grow(1)
+		before := g.reads.Load()
+		pass(3 * time.Second)
+		require.Equal(t, before+3, g.reads.Load())
+		g.fails.Store(false)
+		requireReached(t, w, 2, time.Second)
+	})
 }
 
 // hangingHeads is a store whose connection is dead: the first query hangs.
@@ -134,47 +150,57 @@ func (s *hangingHeads) PartitionHeads(ctx context.Context) (map[event.PartitionI
 
 func TestHeadWatcher_QueryTimesOut(t *testing.T) {
 	t.Parallel()
-	s := &hangingHeads{growingHeads: growingHeads{heads: map[event.PartitionID]ports.Head{1: {Sequence: 1}}}}
-	w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Millisecond}))
-	w.SetIntervals(time.Millisecond, 10*time.Millisecond)
-	run(t, w)
-	reach(t, w, 1, 1)
-	require.True(t, s.hung.Load())
+	synctest.Test(t, func(t *testing.T) {
+		s := &hangingHeads{growingHeads: growingHeads{heads: map[event.PartitionID]ports.Head{1: {Sequence: 1}}}}
+		w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: s, Clock: system.Clock{}, Poll: time.Second}))
+		run(t, w)
+		pass(6*time.Second - 1) // five of the query and one of the pause
+		heads, _ := w.Heads()
+		require.Empty(t, heads)
+		pass(1)
+		requireReached(t, w, 1, 0)
+		require.True(t, s.hung.Load())
+	})
 }
 
-// A caller that takes the heads and the channel together misses no growth: a thousand
-// waiters see every step.
+// A caller that takes the heads and the channel together misses no growth, also when both
+// change at that moment.
 func TestHeadWatcher_ReportsEveryGrowth(t *testing.T) {
 	t.Parallel()
-	g := &growingHeads{heads: map[event.PartitionID]ports.Head{1: {}}, wake: make(chan struct{})}
-	w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Hour}))
-	w.SetIntervals(time.Microsecond, time.Minute)
-	run(t, w)
-	const last = 300
-	var waiters sync.WaitGroup
-	for range 8 {
-		waiters.Go(func() { reach(t, w, 1, last) })
-	}
-	for range last {
-		g.grow(1)
-	}
-	waiters.Wait()
+	synctest.Test(t, func(t *testing.T) {
+		g := &growingHeads{heads: map[event.PartitionID]ports.Head{1: {}}, wake: make(chan struct{})}
+		w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: system.Clock{}, Poll: time.Hour}))
+		run(t, w)
+		const last = 300
+		var waiters sync.WaitGroup
+		for range 8 {
+			waiters.Go(func() { reach(w, 1, last) })
+		}
+		for range last {
+			g.grow(1)
+			<-time.After(minReadInterval)
+		}
+		waiters.Wait()
+	})
 }
 
 func TestHeadWatcher_UnchangedHeadsWakeNoReader(t *testing.T) {
 	t.Parallel()
-	g := &growingHeads{heads: map[event.PartitionID]ports.Head{1: {Sequence: 7}}}
-	w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Millisecond}))
-	run(t, w)
-	reach(t, w, 1, 7)
-	_, changed := w.Heads()
-	before := g.reads.Load()
-	require.Eventually(t, func() bool { return g.reads.Load() > before+5 }, time.Minute, time.Millisecond)
-	select {
-	case <-changed:
-		require.Fail(t, "nothing has grown")
-	default:
-	}
+	synctest.Test(t, func(t *testing.T) {
+		g := &growingHeads{heads: map[event.PartitionID]ports.Head{1: {Sequence: 7}}}
+		w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, Clock: system.Clock{}, Poll: time.Second}))
+		run(t, w)
+		requireReached(t, w, 7, 0)
+		_, changed := w.Heads()
+		before := g.reads.Load()
+		pass(5 * time.Second)
+		require.Equal(t, before+5, g.reads.Load())
+		select {
+		case <-changed:
+			require.Fail(t, "nothing has grown")
+		default:
+		}
+	})
 }
 
 func TestHeadWatcher_PollIntervals(t *testing.T) {
@@ -183,7 +209,7 @@ func TestHeadWatcher_PollIntervals(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			g := &growingHeads{heads: map[event.PartitionID]ports.Head{1: {}}, wake: make(chan struct{})}
-			w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Second, Quiet: 10 * time.Second}))
+			w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: system.Clock{}, Poll: time.Second, Quiet: 10 * time.Second}))
 			run(t, w)
 			<-time.After(2 * time.Minute) // the first minute trusts no signal
 			g.grow(1)
@@ -197,13 +223,11 @@ func TestHeadWatcher_PollIntervals(t *testing.T) {
 		t.Parallel()
 		synctest.Test(t, func(t *testing.T) {
 			g := &growingHeads{heads: map[event.PartitionID]ports.Head{1: {}}, wake: make(chan struct{})}
-			w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: testkit.NewClock(time.Unix(0, 0)), Poll: time.Second, Quiet: 10 * time.Second}))
+			w := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: g, WakeUps: g, Clock: system.Clock{}, Poll: time.Second, Quiet: 10 * time.Second}))
 			run(t, w)
 			<-time.After(2 * time.Minute)
 			g.growSilently(1)
-			lost := time.Now()
-			reach(t, w, 1, 1)
-			require.LessOrEqual(t, time.Since(lost), 10*time.Second)
+			requireReached(t, w, 1, 10*time.Second)
 			before := g.reads.Load()
 			<-time.After(30 * time.Second)
 			require.InDelta(t, 30, g.reads.Load()-before, 1)

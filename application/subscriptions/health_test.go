@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -12,9 +13,9 @@ import (
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/application/subscriptions"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/conformance"
-	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // failingDue is a store that stops telling what is due.
@@ -33,50 +34,51 @@ func (h *failingDue) Due(ctx context.Context, limit int) ([]ports.DueDelivery, e
 // TestHealth_ExpiryFails takes the store away and gives it back.
 func TestHealth_ExpiryFails(t *testing.T) {
 	t.Parallel()
-	store := &failingDue{}
-	clock := conformance.NewClock()
-	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, conformance.NewMemoryStore(memory.Config{Clock: clock}), clock, "t"), func(config *subscriptions.Config) {
-		store.Store = config.Store
-		config.Store, config.ExpireInterval = store, 10*time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		store := &failingDue{}
+		clock := conformance.NewClock()
+		c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, conformance.NewMemoryStore(memory.Config{Clock: clock}), clock, "t"), func(config *subscriptions.Config) {
+			store.Store = config.Store
+			config.Store, config.ExpireInterval = store, time.Second
+		})
+		require.NoError(t, c.Service.Health(), "it does not run")
+		c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{})
+		ctx, cancel := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		running.Go(func() { c.Service.Run(ctx) })
+		t.Cleanup(func() { cancel(); running.Wait() })
+		pass(time.Second)
+		store.on.Store(true)
+		pass(30 * time.Second)
+		require.NoError(t, c.Service.Health())
+		pass(1)
+		require.Equal(t, "subscription.stalled", fault.CodeOf(c.Service.Health()))
+		store.on.Store(false)
+		pass(time.Second)
+		require.NoError(t, c.Service.Health(), "it looks again")
 	})
-	c.Service.SetStallAfter(100 * time.Millisecond)
-	require.NoError(t, c.Service.Health(), "it does not run")
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { c.Service.Run(ctx) })
-	t.Cleanup(func() { cancel(); running.Wait() })
-	store.on.Store(true)
-	testkit.Eventually(t, time.Minute, func() bool { return fault.CodeOf(c.Service.Health()) == "subscription.stalled" })
-	store.on.Store(false)
-	testkit.Eventually(t, time.Minute, func() bool { return c.Service.Health() == nil }, "it looks again")
-}
-
-// orphanRemovalSignal reports that a service has removed orphans.
-type orphanRemovalSignal struct {
-	subscriptions.Store
-	once sync.Once
-	done chan struct{}
-}
-
-func (d *orphanRemovalSignal) RemoveOrphanedMessages(ctx context.Context) (int, error) {
-	d.once.Do(func() { close(d.done) })
-	return d.Store.RemoveOrphanedMessages(ctx)
 }
 
 // A service that is set to sweep seldom is not ill between two sweeps.
 func TestHealth_LongExpireInterval(t *testing.T) {
 	t.Parallel()
-	store := &orphanRemovalSignal{done: make(chan struct{})}
-	clock := conformance.NewClock()
-	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, conformance.NewMemoryStore(memory.Config{Clock: clock}), clock, "t"), func(config *subscriptions.Config) {
-		store.Store = config.Store
-		config.Store, config.ExpireInterval, config.MeasureInterval = store, time.Hour, time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		store := &failingDue{}
+		clock := conformance.NewClock()
+		c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, conformance.NewMemoryStore(memory.Config{Clock: clock}), clock, "t"), func(config *subscriptions.Config) {
+			store.Store = config.Store
+			config.Store, config.ExpireInterval = store, time.Hour
+		})
+		c.Subscribe(t, "s", subscription.Settings{}, subscription.Filter{})
+		ctx, cancel := context.WithCancel(context.Background())
+		var running sync.WaitGroup
+		running.Go(func() { c.Service.Run(ctx) })
+		t.Cleanup(func() { cancel(); running.Wait() })
+		pass(time.Hour)
+		store.on.Store(true)
+		pass(3 * time.Hour)
+		require.NoError(t, c.Service.Health())
+		pass(1)
+		require.Equal(t, "subscription.stalled", fault.CodeOf(c.Service.Health()), "three sweeps have failed")
 	})
-	c.Service.SetStallAfter(time.Nanosecond)
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { c.Service.Run(ctx) })
-	t.Cleanup(func() { cancel(); running.Wait() })
-	<-store.done
-	require.NoError(t, c.Service.Health())
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -80,30 +81,30 @@ func (s *seriesObserver) has(id string) bool {
 
 func TestMeasure_RemovesDeletedSubscriptions(t *testing.T) {
 	t.Parallel()
-	clock := conformance.NewClock()
-	fixture := conformance.NewSubscriptionFixture(t, conformance.NewMemoryStore(memory.Config{Clock: clock}), clock, "t")
-	store := &orphanStore{Store: fixture.Store, ghost: event.ID{9, 9}, removed: make(chan event.ID, 1)}
-	observer := &seriesObserver{shown: map[string]bool{}}
-	c := conformance.NewDeliveryFixture(fixture, func(config *subscriptions.Config) {
-		config.Store, config.Observer, config.MeasureInterval = store, observer, time.Millisecond
+	synctest.Test(t, func(t *testing.T) {
+		clock := conformance.NewClock()
+		fixture := conformance.NewSubscriptionFixture(t, conformance.NewMemoryStore(memory.Config{Clock: clock}), clock, "t")
+		store := &orphanStore{Store: fixture.Store, ghost: event.ID{9, 9}, removed: make(chan event.ID, 1)}
+		observer := &seriesObserver{shown: map[string]bool{}}
+		c := conformance.NewDeliveryFixture(fixture, func(config *subscriptions.Config) {
+			config.Store, config.Observer = store, observer
+		})
+		other := conformance.NewDeliveryFixture(fixture, nil) // another node
+		c.Subscribe(t, "stays", subscription.Settings{}, subscription.Filter{})
+		c.Subscribe(t, "goes", subscription.Settings{}, subscription.Filter{})
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		running.Go(func() { c.Service.Run(ctx) })
+		defer running.Wait()
+		defer stop()
+		pass(conformance.DeliveryLimits().MeasureInterval)
+		require.Len(t, store.removed, 1, "what is left of a deletion goes")
+		require.True(t, observer.has("goes"))
+		require.NoError(t, other.Service.Delete(t.Context(), owner(other), "goes"))
+		pass(conformance.DeliveryLimits().MeasureInterval)
+		require.False(t, observer.has("goes"))
+		require.True(t, observer.has("stays"))
 	})
-	other := conformance.NewDeliveryFixture(fixture, nil) // another node
-	c.Subscribe(t, "stays", subscription.Settings{}, subscription.Filter{})
-	c.Subscribe(t, "goes", subscription.Settings{}, subscription.Filter{})
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	running.Go(func() { c.Service.Run(ctx) })
-	defer running.Wait()
-	defer stop()
-	select {
-	case <-store.removed:
-	case <-time.After(time.Minute):
-		require.Fail(t, "what is left of a deletion stays for ever")
-	}
-	require.Eventually(t, func() bool { return observer.has("goes") }, time.Minute, time.Millisecond)
-	require.NoError(t, other.Service.Delete(t.Context(), owner(other), "goes"))
-	require.Eventually(t, func() bool { return !observer.has("goes") }, time.Minute, time.Millisecond)
-	require.True(t, observer.has("stays"))
 }
 
 // A poll that began before a subscription was paused may end after the pause.

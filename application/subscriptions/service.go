@@ -105,8 +105,6 @@ type Service struct {
 	config  Config
 	wakeUps wakeUps
 
-	stallAfter time.Duration
-
 	locks  partitionLocks
 	states stateCache
 
@@ -138,7 +136,7 @@ func New(c Config) (*Service, error) {
 	if c.Modules == nil {
 		c.Modules = func(context.Context, string) (func(string) string, error) { return noModule, nil }
 	}
-	return &Service{config: c, stallAfter: stallAfter, closing: make(chan struct{})}, nil
+	return &Service{config: c, closing: make(chan struct{})}, nil
 }
 
 // Caller is the principal of a request.

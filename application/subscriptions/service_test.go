@@ -7,6 +7,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -434,51 +435,51 @@ func TestPoll_RequiresReadAccess(t *testing.T) {
 
 func TestPoll_WaitsForEvents(t *testing.T) {
 	t.Parallel()
-	c := counter(t)
-	ctx, cancel := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer cancel()
-	running.Go(func() { c.Heads.Run(ctx) })
-	c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.PerStream}, subscription.Filter{})
-	wait := func(q subscriptions.Poll) <-chan []subscriptions.Delivery {
-		out := make(chan []subscriptions.Delivery, 1)
-		q.ID, q.Limit, q.Wait = "s", 10, subscriptions.MaxWait
-		running.Go(func() {
-			batch, err := c.Service.Poll(ctx, c.Person, q)
-			if err == nil {
-				out <- batch.Deliveries
-			}
-			close(out)
-		})
-		return out
-	}
-	got := wait(subscriptions.Poll{})
-	written := c.Write(t, 0, 2, "one")
-	var first []subscriptions.Delivery
-	select {
-	case first = <-got:
-	case <-time.After(time.Minute):
-		require.Fail(t, "nothing came")
-	}
-	if len(first) == 1 { // it was read between the two
-		first = append(first, poll(t, c, subscriptions.Poll{})...)
-	}
-	require.Equal(t, written, ids(first))
-	// An answer wakes who waits for the key.
-	more := c.Write(t, 0, 1, "one")
-	got = wait(subscriptions.Poll{})
-	acknowledge(t, c, written...)
-	require.Equal(t, more, ids(<-got))
-	// So do a refusal whose time comes, and the end of the service.
-	refuse(t, c, subscription.RetryLater, "x", more...)
-	got = wait(subscriptions.Poll{})
-	c.Clock.Advance(time.Second)
-	require.NoError(t, c.Service.ExpireLeases(t.Context()))
-	require.Equal(t, more, ids(<-got))
-	got = wait(subscriptions.Poll{})
-	c.Service.Close()
-	require.Empty(t, <-got)
+	synctest.Test(t, func(t *testing.T) {
+		c := counter(t)
+		ctx, cancel := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer cancel()
+		running.Go(func() { c.Heads.Run(ctx) })
+		c.Subscribe(t, "s", subscription.Settings{PartitionBy: subscription.PerStream}, subscription.Filter{})
+		wait := func(q subscriptions.Poll) <-chan []subscriptions.Delivery {
+			out := make(chan []subscriptions.Delivery, 1)
+			q.ID, q.Limit, q.Wait = "s", 10, subscriptions.MaxWait
+			running.Go(func() {
+				batch, err := c.Service.Poll(ctx, c.Person, q)
+				if err == nil {
+					out <- batch.Deliveries
+				}
+				close(out)
+			})
+			return out
+		}
+		got := wait(subscriptions.Poll{})
+		written := c.Write(t, 0, 2, "one")
+		first := <-got
+		if len(first) == 1 { // it was read between the two
+			first = append(first, poll(t, c, subscriptions.Poll{})...)
+		}
+		require.Equal(t, written, ids(first))
+		// An answer wakes who waits for the key.
+		more := c.Write(t, 0, 1, "one")
+		got = wait(subscriptions.Poll{})
+		acknowledge(t, c, written...)
+		require.Equal(t, more, ids(<-got))
+		// So do a refusal whose time comes, and the end of the service.
+		refuse(t, c, subscription.RetryLater, "x", more...)
+		got = wait(subscriptions.Poll{})
+		c.Clock.Advance(time.Second)
+		require.NoError(t, c.Service.ExpireLeases(t.Context()))
+		require.Equal(t, more, ids(<-got))
+		begun := time.Now()
+		require.Empty(t, <-wait(subscriptions.Poll{}))
+		require.Equal(t, subscriptions.MaxWait, time.Since(begun), "a poll waits no longer")
+		got = wait(subscriptions.Poll{})
+		c.Service.Close()
+		require.Empty(t, <-got)
+	})
 }
 
 // A poll while other sessions write misses no event that the filter selects.
