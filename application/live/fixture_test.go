@@ -2,10 +2,10 @@ package live_test
 
 import (
 	"context"
-	"fmt"
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -20,10 +20,7 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-const (
-	tenant      = "acme"
-	testTimeout = time.Minute
-)
+const tenant = "acme"
 
 // countingLog is a log that counts its reads.
 type countingLog struct {
@@ -67,64 +64,25 @@ func (c *countingLog) LegalEntity(context.Context, string, string) (ports.LegalE
 	panic("not asked")
 }
 
-// manualTimers are timers that the test fires.
-type manualTimers struct {
-	mu      sync.Mutex
-	pending map[time.Duration][]chan time.Time
-}
-
-func (b *manualTimers) timer(d time.Duration) (<-chan time.Time, func()) {
-	c := make(chan time.Time, 1)
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.pending == nil {
-		b.pending = map[time.Duration][]chan time.Time{}
-	}
-	b.pending[d] = append(b.pending[d], c)
-	return c, func() {
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		for i, other := range b.pending[d] {
-			if other == c {
-				b.pending[d] = append(b.pending[d][:i], b.pending[d][i+1:]...)
-				return
-			}
-		}
-	}
-}
-
-// ring fires all timers of a duration and returns their number.
-func (b *manualTimers) ring(d time.Duration) int {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	n := len(b.pending[d])
-	for _, c := range b.pending[d] {
-		c <- time.Now()
-	}
-	b.pending[d] = nil
-	return n
-}
-
 // feedFixture is a log with feeds and a live service.
 type feedFixture struct {
-	log    *countingLog
-	feeds  *query.Feeds
-	live   *live.Service
-	timers *manualTimers
-	ids    *system.IDs
+	log   *countingLog
+	feeds *query.Feeds
+	live  *live.Service
+	ids   *system.IDs
 }
 
 func newFeedFixture(t *testing.T, change func(*live.Config)) *feedFixture {
 	t.Helper()
 	database := memory.New(memory.Config{LogName: "live.example.org"})
-	r := &feedFixture{log: &countingLog{EventReader: database.Events, Directory: database.Directory, database: database}, timers: &manualTimers{}, ids: system.NewIDs()}
+	r := &feedFixture{log: &countingLog{EventReader: database.Events, Directory: database.Directory, database: database}, ids: system.NewIDs()}
 	r.feeds = query.NewFeeds(query.New(query.Config{Log: r.log, Directory: r.log, Cursors: query.NewCursorSealer([]byte("key")), Clock: system.Clock{}}), r.log)
 	watch := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: r.log.EventReader, WakeUps: r.log.EventReader, Clock: system.Clock{}, Poll: 20 * time.Millisecond}))
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup
 	done.Go(func() { watch.Run(ctx) })
 	t.Cleanup(func() { cancel(); done.Wait() })
-	c := live.Config{Heads: watch, Clock: system.Clock{}, Timer: r.timers.timer, Limits: live.Limits{
+	c := live.Config{Heads: watch, Clock: system.Clock{}, Limits: live.Limits{
 		Heartbeat: 15 * time.Second, AccessCheckInterval: time.Minute, PerPrincipal: 20, PerNode: 1000,
 	}}
 	if change != nil {
@@ -173,19 +131,9 @@ type fakeSink struct {
 	cursor   string // of the last event
 	caughtUp int
 	beats    int
-	grown    chan struct{} // a token after each call
 	leave    func(*fakeSink) bool
 	block    chan struct{} // if not nil, Events waits for it
 	fail     error         // the result of Events
-}
-
-func newFakeSink() *fakeSink { return &fakeSink{grown: make(chan struct{}, 1)} }
-
-func (d *fakeSink) notify() {
-	select {
-	case d.grown <- struct{}{}:
-	default:
-	}
 }
 
 // Events records the events one by one, and may disconnect within a page.
@@ -200,7 +148,6 @@ func (d *fakeSink) Events(ctx context.Context, events []event.Recorded, cursors 
 	if d.fail != nil {
 		return d.fail
 	}
-	defer d.notify()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	for i := range events {
@@ -213,7 +160,6 @@ func (d *fakeSink) Events(ctx context.Context, events []event.Recorded, cursors 
 }
 
 func (d *fakeSink) CaughtUp(_ context.Context, cursor string) error {
-	defer d.notify()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.caughtUp++
@@ -225,7 +171,6 @@ func (d *fakeSink) CaughtUp(_ context.Context, cursor string) error {
 }
 
 func (d *fakeSink) Heartbeat(_ context.Context, cursor string) error {
-	defer d.notify()
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.beats++
@@ -235,26 +180,18 @@ func (d *fakeSink) Heartbeat(_ context.Context, cursor string) error {
 	return nil
 }
 
-// waitFor waits until the recorded calls meet a condition.
-func (d *fakeSink) waitFor(t *testing.T, what string, condition func(*fakeSink) bool) {
+// pass lets simulated time pass, and waits until the feeds have done what was due by then.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
+// requireCalls checks the recorded calls.
+func (d *fakeSink) requireCalls(t *testing.T, events, caughtUp, beats int) {
 	t.Helper()
-	limit := time.NewTimer(testTimeout)
-	defer limit.Stop()
-	for {
-		d.mu.Lock()
-		holds := condition(d)
-		d.mu.Unlock()
-		if holds {
-			return
-		}
-		select {
-		case <-d.grown:
-		case <-limit.C:
-			d.mu.Lock()
-			defer d.mu.Unlock()
-			require.Fail(t, "never: "+what, fmt.Sprintf("%d events, %d times caught up, %d heartbeats", len(d.events), d.caughtUp, d.beats))
-		}
-	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	require.Equal(t, []int{events, caughtUp, beats}, []int{len(d.events), d.caughtUp, d.beats}, "events, times caught up, heartbeats")
 }
 
 // serve runs a feed until the test ends, and returns the channel with its result.

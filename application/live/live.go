@@ -69,14 +69,10 @@ type Observer interface {
 	FeedEnded(transport, code string)
 }
 
-// Timer returns a channel that receives the time once after d, unless stop is called.
-type Timer func(d time.Duration) (ring <-chan time.Time, stop func())
-
 // Config is what a Service needs.
 type Config struct {
 	Heads    Heads
 	Clock    ports.Clock
-	Timer    Timer    // nil: timers of package time
 	Observer Observer // nil: none
 	Limits
 }
@@ -108,12 +104,6 @@ type Service struct {
 func New(c Config) (*Service, error) {
 	if err := fault.RequirePositive("live.Config", c.Limits); err != nil {
 		return nil, err
-	}
-	if c.Timer == nil {
-		c.Timer = func(d time.Duration) (<-chan time.Time, func()) {
-			t := time.NewTimer(d)
-			return t.C, func() { t.Stop() }
-		}
 	}
 	if c.Observer == nil {
 		c.Observer = discardObserver{}
@@ -244,29 +234,17 @@ type activeFeed struct {
 	feed           Feed
 	state          string
 	reportedCursor string // the last cursor that was sent to the reader
-	heartbeat      timer
-	accessCheck    timer
+	heartbeat      *time.Timer
+	accessCheck    *time.Timer
 }
 
-// timer is a Timer that can be set again.
-type timer struct {
-	ring <-chan time.Time
-	stop func()
-}
-
-func (r *activeFeed) set(a *timer, d time.Duration) {
-	if a.stop != nil {
-		a.stop()
-	}
-	a.ring, a.stop = r.service.config.Timer(d)
-}
-
-func (r *activeFeed) setAccessCheck() {
+// untilAccessCheck is the time until the reader's access has to be checked again.
+func (r *activeFeed) untilAccessCheck() time.Duration {
 	d := r.service.config.AccessCheckInterval
 	if !r.feed.Expires.IsZero() {
 		d = max(min(d, r.feed.Expires.Sub(r.service.config.Clock.Now())), 0)
 	}
-	r.set(&r.accessCheck, d)
+	return d
 }
 
 func (r *activeFeed) setState(s string) {
@@ -281,9 +259,10 @@ func (r *activeFeed) setState(s string) {
 // or has closed the channel, so no event is missed between catching up and following. The
 // source's position alone decides what is read next, so no event is delivered twice.
 func (r *activeFeed) serve(ctx context.Context) error {
-	r.set(&r.heartbeat, r.service.config.Heartbeat)
-	r.setAccessCheck()
-	defer func() { r.heartbeat.stop(); r.accessCheck.stop() }()
+	r.heartbeat = time.NewTimer(r.service.config.Heartbeat)
+	defer r.heartbeat.Stop()
+	r.accessCheck = time.NewTimer(r.untilAccessCheck())
+	defer r.accessCheck.Stop()
 	_, grown := r.service.config.Heads.Heads()
 	heads, err := r.start(ctx)
 	if err != nil {
@@ -314,9 +293,9 @@ func (r *activeFeed) serve(ctx context.Context) error {
 			return nil
 		case <-grown:
 			heads, grown = r.service.config.Heads.Heads()
-		case <-r.heartbeat.ring:
+		case <-r.heartbeat.C:
 			err = r.sendHeartbeat(ctx)
-		case <-r.accessCheck.ring:
+		case <-r.accessCheck.C:
 			err = r.checkAccess(ctx)
 		}
 		if err != nil {
@@ -349,7 +328,7 @@ func (r *activeFeed) deliverPending(ctx context.Context, heads map[event.Partiti
 			r.reportedCursor = cursors[len(cursors)-1]
 			age := r.service.config.Clock.Now().Sub(events[len(events)-1].RecordedAt)
 			r.service.config.Observer.FeedDelivered(r.feed.Transport, len(events), age)
-			r.set(&r.heartbeat, r.service.config.Heartbeat)
+			r.heartbeat.Reset(r.service.config.Heartbeat)
 		}
 		if !more {
 			return delivered, nil
@@ -357,9 +336,9 @@ func (r *activeFeed) deliverPending(ctx context.Context, heads map[event.Partiti
 		switch {
 		case ctx.Err() != nil:
 			return delivered, nil
-		case ports.TryReceive(r.heartbeat.ring): // a long search without matching events
+		case ports.TryReceive(r.heartbeat.C): // a long search without matching events
 			err = r.sendHeartbeat(ctx)
-		case ports.TryReceive(r.accessCheck.ring):
+		case ports.TryReceive(r.accessCheck.C):
 			err = r.checkAccess(ctx)
 		}
 		if err != nil {
@@ -390,7 +369,7 @@ func (r *activeFeed) sendHeartbeat(ctx context.Context) error {
 	if cursor != "" {
 		r.reportedCursor = cursor
 	}
-	r.set(&r.heartbeat, r.service.config.Heartbeat)
+	r.heartbeat.Reset(r.service.config.Heartbeat)
 	return nil
 }
 
@@ -403,7 +382,7 @@ func (r *activeFeed) checkAccess(ctx context.Context) error {
 			return err
 		}
 	}
-	r.setAccessCheck()
+	r.accessCheck.Reset(r.untilAccessCheck())
 	return nil
 }
 

@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"sync"
+	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -17,7 +19,6 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
-	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // reconnectingReader connects again and again with its last cursor.
@@ -153,7 +154,7 @@ func (f *reconnectingReader) follow(t *testing.T, r *feedFixture, chance *rand.R
 		default:
 		}
 		takes := 1 + chance.IntN(150)
-		d := newFakeSink()
+		d := &fakeSink{}
 		d.cursor = cursor
 		d.leave = func(d *fakeSink) bool {
 			if last {
@@ -204,75 +205,80 @@ func (f *reconnectingReader) follow(t *testing.T, r *feedFixture, chance *rand.R
 // another tenant only makes them compare heads.
 func TestFeed_IdleReadsNothing(t *testing.T) {
 	t.Parallel()
-	const feeds = 200
-	r := newFeedFixture(t, nil)
-	// The clock is stopped, so that the tail cache does not expire on a busy machine.
-	r.feeds = query.NewFeeds(query.New(query.Config{Log: r.log, Directory: r.log, Cursors: query.NewCursorSealer([]byte("key")), Clock: testkit.NewClock(time.Now())}), r.log)
-	mine, busy, foreign := r.createEntity(t, tenant, "A"), r.createEntity(t, tenant, "B"), r.createEntity(t, "others", "X")
-	r.fill(t, mine, 3)
-	readers := make([]*fakeSink, feeds)
-	for i := range readers {
-		readers[i] = newFakeSink()
-		var source live.Source = r.allFeed(t, query.AllQuery{Filter: subscription.Filter{LegalEntities: []string{"A"}}})
-		if i%2 == 1 {
-			source = r.feeds.Stream(query.StreamFollowQuery{Entity: mine, Stream: event.StreamID{Type: "till", ID: "main"}})
+	synctest.Test(t, func(t *testing.T) {
+		const feeds = 200
+		r := newFeedFixture(t, nil)
+		mine, busy, foreign := r.createEntity(t, tenant, "A"), r.createEntity(t, tenant, "B"), r.createEntity(t, "others", "X")
+		r.fill(t, mine, 3)
+		readers := make([]*fakeSink, feeds)
+		for i := range readers {
+			readers[i] = &fakeSink{}
+			var source live.Source = r.allFeed(t, query.AllQuery{Filter: subscription.Filter{LegalEntities: []string{"A"}}})
+			if i%2 == 1 {
+				source = r.feeds.Stream(query.StreamFollowQuery{Entity: mine, Stream: event.StreamID{Type: "till", ID: "main"}})
+			}
+			r.serve(t, live.Feed{Transport: "test", Source: source, Sink: readers[i], Batch: 100})
 		}
-		r.serve(t, live.Feed{Transport: "test", Source: source, Sink: readers[i], Batch: 100})
-	}
-	for _, d := range readers {
-		d.waitFor(t, "caught up", func(d *fakeSink) bool { return d.caughtUp == 1 && len(d.events) == 3 })
-	}
-	before := r.log.reads.Load()
-	for range 20 {
-		r.fill(t, foreign, 1)
-		r.fill(t, busy, 1)
-	}
-	// Every feed has sent its heartbeat, so every feed was awake and waits again.
-	require.Equal(t, feeds, r.timers.ring(15*time.Second))
-	for _, d := range readers {
-		d.waitFor(t, "a heartbeat", func(d *fakeSink) bool { return d.beats == 1 })
-	}
-	require.Equal(t, before, r.log.reads.Load(), "idle feeds read")
-	r.fill(t, mine, 1)
-	for _, d := range readers {
-		d.waitFor(t, "the event", func(d *fakeSink) bool { return len(d.events) == 4 })
-	}
-	require.LessOrEqual(t, r.log.reads.Load()-before, int64(2), "each feed read for itself")
+		synctest.Wait()
+		for _, d := range readers {
+			d.requireCalls(t, 3, 1, 0)
+		}
+		before := r.log.reads.Load()
+		for range 20 {
+			r.fill(t, foreign, 1)
+			r.fill(t, busy, 1)
+		}
+		// Every feed has sent its heartbeat, so every feed was awake and waits again.
+		pass(15 * time.Second)
+		for _, d := range readers {
+			d.requireCalls(t, 3, 1, 1)
+		}
+		require.Equal(t, before, r.log.reads.Load(), "idle feeds read")
+		r.fill(t, mine, 1)
+		pass(time.Second)
+		for _, d := range readers {
+			d.requireCalls(t, 4, 1, 1)
+		}
+		require.LessOrEqual(t, r.log.reads.Load()-before, int64(2), "each feed read for itself")
+	})
 }
 
 // A slow reader slows its feed down: at most one page is read ahead.
 func TestFeed_SlowReader(t *testing.T) {
 	t.Parallel()
-	r := newFeedFixture(t, nil)
-	le := r.createEntity(t, tenant, "A")
-	r.fill(t, le, 2000)
-	d := newFakeSink()
-	d.block = make(chan struct{})
-	r.serve(t, live.Feed{Transport: "test", Source: r.allFeed(t, query.AllQuery{}), Sink: d, Batch: 50})
-	for page := 1; page <= 4; page++ {
-		d.block <- struct{}{}
-		d.waitFor(t, "a page", func(d *fakeSink) bool { return len(d.events) >= 50*page })
-		d.mu.Lock()
-		require.Len(t, d.events, 50*page)
-		d.mu.Unlock()
-		require.LessOrEqual(t, r.log.reads.Load(), int64(3+page+1))
-	}
-	r.fill(t, le, 1000)
-	close(d.block)
-	d.waitFor(t, "everything", func(d *fakeSink) bool { return len(d.events) == 3000 && d.caughtUp == 1 })
-	for i := range d.events {
-		require.EqualValues(t, i+1, d.events[i].Sequence)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newFeedFixture(t, nil)
+		le := r.createEntity(t, tenant, "A")
+		r.fill(t, le, 2000)
+		d := &fakeSink{}
+		d.block = make(chan struct{})
+		r.serve(t, live.Feed{Transport: "test", Source: r.allFeed(t, query.AllQuery{}), Sink: d, Batch: 50})
+		for page := 1; page <= 4; page++ {
+			d.block <- struct{}{}
+			synctest.Wait()
+			d.requireCalls(t, 50*page, 0, 0)
+			require.LessOrEqual(t, r.log.reads.Load(), int64(3+page+1))
+		}
+		r.fill(t, le, 1000)
+		close(d.block)
+		pass(time.Second)
+		d.requireCalls(t, 3000, 1, 0)
+		for i := range d.events {
+			require.EqualValues(t, i+1, d.events[i].Sequence)
+		}
+	})
 }
 
 func TestFeed_StalledReader(t *testing.T) {
 	t.Parallel()
-	r := newFeedFixture(t, nil)
-	r.fill(t, r.createEntity(t, tenant, "A"), 10)
-	d := newFakeSink()
-	d.fail = live.TooSlow(context.DeadlineExceeded)
-	err := <-r.serve(t, live.Feed{Transport: "test", Source: r.allFeed(t, query.AllQuery{}), Sink: d, Batch: 5})
-	require.Equal(t, live.CodeTooSlow, fault.CodeOf(err))
+	synctest.Test(t, func(t *testing.T) {
+		r := newFeedFixture(t, nil)
+		r.fill(t, r.createEntity(t, tenant, "A"), 10)
+		d := &fakeSink{}
+		d.fail = live.TooSlow(context.DeadlineExceeded)
+		err := <-r.serve(t, live.Feed{Transport: "test", Source: r.allFeed(t, query.AllQuery{}), Sink: d, Batch: 5})
+		require.Equal(t, live.CodeTooSlow, fault.CodeOf(err))
+	})
 }
 
 // recordingObserver records the states of feeds.
@@ -298,106 +304,121 @@ func (w *recordingObserver) FeedEnded(_, code string) {
 
 func TestFeed_HeartbeatsAndStates(t *testing.T) {
 	t.Parallel()
-	w := &recordingObserver{}
-	r := newFeedFixture(t, func(c *live.Config) { c.Observer, c.Heartbeat, c.AccessCheckInterval = w, 7*time.Second, time.Hour })
-	le := r.createEntity(t, tenant, "A")
-	r.fill(t, le, 1)
-	d := newFakeSink()
-	source := r.allFeed(t, query.AllQuery{Filter: subscription.Filter{EventTypes: []string{"till.cash.moved"}}})
-	ctx, cancel := context.WithCancel(t.Context())
-	ended := make(chan error, 1)
-	go func() {
-		ended <- r.live.Run(ctx, live.Feed{Transport: "test", Source: source, Sink: d, Batch: 10})
-	}()
-	d.waitFor(t, "caught up", func(d *fakeSink) bool { return d.caughtUp == 1 && len(d.events) == 1 })
-	for n := 1; n <= 3; n++ {
-		testkit.Eventually(t, testTimeout, func() bool { return r.timers.ring(7*time.Second) == 1 })
-		d.waitFor(t, "a heartbeat", func(d *fakeSink) bool { return d.beats == n })
-	}
-	r.fill(t, le, 1)
-	d.waitFor(t, "the event", func(d *fakeSink) bool { return len(d.events) == 2 })
-	// Events that the filter leaves out move the position, which the heartbeat reports.
-	reported := d.cursor
-	require.NoError(t, r.write(le, "main", "till.drawer.opened", 1))
-	testkit.Eventually(t, testTimeout, func() bool {
-		r.timers.ring(7 * time.Second)
-		d.mu.Lock()
-		defer d.mu.Unlock()
-		return d.cursor != reported
+	synctest.Test(t, func(t *testing.T) {
+		w := &recordingObserver{}
+		r := newFeedFixture(t, func(c *live.Config) { c.Observer, c.Heartbeat, c.AccessCheckInterval = w, 7*time.Second, time.Hour })
+		le := r.createEntity(t, tenant, "A")
+		r.fill(t, le, 1)
+		d := &fakeSink{}
+		source := r.allFeed(t, query.AllQuery{Filter: subscription.Filter{EventTypes: []string{"till.cash.moved"}}})
+		ctx, cancel := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() {
+			ended <- r.live.Run(ctx, live.Feed{Transport: "test", Source: source, Sink: d, Batch: 10})
+		}()
+		synctest.Wait()
+		d.requireCalls(t, 1, 1, 0)
+		for n := 1; n <= 3; n++ {
+			pass(7*time.Second - 1)
+			d.requireCalls(t, 1, 1, n-1)
+			pass(1)
+			d.requireCalls(t, 1, 1, n)
+		}
+		r.fill(t, le, 1)
+		pass(time.Second)
+		d.requireCalls(t, 2, 1, 3)
+		// Events that the filter leaves out move the position, which the heartbeat reports.
+		reported := d.cursor
+		require.NoError(t, r.write(le, "main", "till.drawer.opened", 1))
+		pass(7 * time.Second)
+		d.requireCalls(t, 2, 1, 4)
+		require.NotEqual(t, reported, d.cursor)
+		behind, err := r.feeds.All(query.AllQuery{TenantID: tenant, From: d.cursor})
+		require.NoError(t, err)
+		heads, err := behind.Start(t.Context())
+		require.NoError(t, err)
+		events, _, more, err := behind.Read(t.Context(), heads, 10)
+		require.NoError(t, err)
+		require.Empty(t, events)
+		require.False(t, more)
+		cancel()
+		require.ErrorIs(t, <-ended, live.ErrDisconnected)
+		require.Equal(t, []string{live.CatchingUp, live.Idle, live.Live, live.Idle, live.Disconnected}, w.states)
+		require.Equal(t, []string{""}, w.ended)
 	})
-	behind, err := r.feeds.All(query.AllQuery{TenantID: tenant, From: d.cursor})
-	require.NoError(t, err)
-	heads, err := behind.Start(t.Context())
-	require.NoError(t, err)
-	events, _, more, err := behind.Read(t.Context(), heads, 10)
-	require.NoError(t, err)
-	require.Empty(t, events)
-	require.False(t, more)
-	cancel()
-	require.ErrorIs(t, <-ended, live.ErrDisconnected)
-	require.Equal(t, []string{live.CatchingUp, live.Idle, live.Live, live.Idle, live.Disconnected}, w.states)
-	require.Equal(t, []string{""}, w.ended)
 }
 
 func TestFeed_AccessCheck(t *testing.T) {
 	t.Parallel()
-	clock := testkit.NewClock(time.Unix(1_700_000_000, 0))
-	r := newFeedFixture(t, func(c *live.Config) { c.Clock = clock })
-	r.createEntity(t, tenant, "A")
-	d := newFakeSink()
-	looks := make(chan error)
-	ended := r.serve(t, live.Feed{
-		Transport: "test", Source: r.allFeed(t, query.AllQuery{}), Sink: d, Batch: 10, Expires: clock.Now().Add(70 * time.Second),
-		CheckAccess: func(context.Context) error { return <-looks },
+	synctest.Test(t, func(t *testing.T) {
+		r := newFeedFixture(t, nil)
+		r.createEntity(t, tenant, "A")
+		d := &fakeSink{}
+		var checks atomic.Int64
+		ended := r.serve(t, live.Feed{
+			Transport: "test", Source: r.allFeed(t, query.AllQuery{}), Sink: d, Batch: 10, Expires: time.Now().Add(70 * time.Second),
+			CheckAccess: func(context.Context) error {
+				if checks.Add(1) == 2 {
+					return fault.New(fault.Unauthenticated, "auth.token_expired", "ask for a new one")
+				}
+				return nil
+			},
+		})
+		pass(time.Minute - 1)
+		require.Zero(t, checks.Load())
+		pass(1)
+		require.EqualValues(t, 1, checks.Load())
+		// The token expires before another minute has passed.
+		pass(10*time.Second - 1)
+		require.EqualValues(t, 1, checks.Load())
+		pass(1)
+		require.EqualValues(t, 2, checks.Load())
+		require.Equal(t, "auth.token_expired", fault.CodeOf(<-ended))
 	})
-	d.waitFor(t, "caught up", func(d *fakeSink) bool { return d.caughtUp == 1 })
-	require.Equal(t, 1, r.timers.ring(time.Minute))
-	clock.Advance(time.Minute)
-	looks <- nil
-	// The token expires before another minute has passed.
-	testkit.Eventually(t, testTimeout, func() bool { return r.timers.ring(10*time.Second) == 1 })
-	looks <- fault.New(fault.Unauthenticated, "auth.token_expired", "ask for a new one")
-	require.Equal(t, "auth.token_expired", fault.CodeOf(<-ended))
 }
 
 func TestEnter_LimitsAndClose(t *testing.T) {
 	t.Parallel()
-	r := newFeedFixture(t, func(c *live.Config) { c.PerPrincipal, c.PerNode = 2, 3 })
-	r.createEntity(t, tenant, "A")
-	var leave []func()
-	for _, who := range []string{"a", "a", "b"} {
-		one, err := r.live.Enter(who)
-		require.NoError(t, err)
-		leave = append(leave, one)
-	}
-	refused := func(who string) {
-		_, err := r.live.Enter(who)
-		require.Equal(t, "feed.too_many", fault.CodeOf(err))
-		require.Equal(t, fault.TooMany, fault.KindOf(err))
-	}
-	refused("a")
-	refused("c")
-	leave[2]()
-	leave[2]() // calling leave twice counts once
-	refused("a")
-	d := newFakeSink()
-	ended := r.serve(t, live.Feed{Transport: "test", Source: r.allFeed(t, query.AllQuery{}), Sink: d, Batch: 10})
-	d.waitFor(t, "caught up", func(d *fakeSink) bool { return d.caughtUp == 1 })
+	synctest.Test(t, func(t *testing.T) {
+		r := newFeedFixture(t, func(c *live.Config) { c.PerPrincipal, c.PerNode = 2, 3 })
+		r.createEntity(t, tenant, "A")
+		var leave []func()
+		for _, who := range []string{"a", "a", "b"} {
+			one, err := r.live.Enter(who)
+			require.NoError(t, err)
+			leave = append(leave, one)
+		}
+		refused := func(who string) {
+			_, err := r.live.Enter(who)
+			require.Equal(t, "feed.too_many", fault.CodeOf(err))
+			require.Equal(t, fault.TooMany, fault.KindOf(err))
+		}
+		refused("a")
+		refused("c")
+		leave[2]()
+		leave[2]() // calling leave twice counts once
+		refused("a")
+		d := &fakeSink{}
+		ended := r.serve(t, live.Feed{Transport: "test", Source: r.allFeed(t, query.AllQuery{}), Sink: d, Batch: 10})
+		synctest.Wait()
+		d.requireCalls(t, 0, 1, 0)
 
-	brief, cancel := context.WithCancel(t.Context())
-	cancel()
-	require.ErrorIs(t, r.live.Close(brief), context.Canceled, "a reader is not notified yet")
-	require.Equal(t, live.CodeStopping, fault.CodeOf(<-ended))
-	_, err := r.live.Enter("b")
-	require.Equal(t, live.CodeStopping, fault.CodeOf(err))
-	closed := make(chan error, 1)
-	go func() { closed <- r.live.Close(context.Background()) }()
-	leave[0]()
-	select {
-	case err := <-closed:
-		require.Fail(t, "a feed is still open", "%v", err)
-	default:
-	}
-	leave[1]()
-	require.NoError(t, <-closed)
+		brief, cancel := context.WithCancel(t.Context())
+		cancel()
+		require.ErrorIs(t, r.live.Close(brief), context.Canceled, "a reader is not notified yet")
+		require.Equal(t, live.CodeStopping, fault.CodeOf(<-ended))
+		_, err := r.live.Enter("b")
+		require.Equal(t, live.CodeStopping, fault.CodeOf(err))
+		closed := make(chan error, 1)
+		go func() { closed <- r.live.Close(context.Background()) }()
+		leave[0]()
+		synctest.Wait()
+		select {
+		case err := <-closed:
+			require.Fail(t, "a feed is still open", "%v", err)
+		default:
+		}
+		leave[1]()
+		require.NoError(t, <-closed)
+	})
 }
