@@ -11,12 +11,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
-
-// jumpingClock is the right time and an error that a test changes.
-type jumpingClock struct{ off atomic.Int64 }
-
-func (c *jumpingClock) Now() time.Time { return time.Now().Add(time.Duration(c.off.Load())) }
 
 // TestDispatcher_ClockJumps has two nodes whose clocks jump by two days back and forth, also
 // while they rest after a failure: leases and pauses go by no clock that can jump.
@@ -32,7 +28,7 @@ func TestDispatcher_ClockJumps(t *testing.T) {
 			}
 			return 0, p, nil, false
 		}
-		clocks := []*jumpingClock{{}, {}}
+		clocks := []*testkit.Clock{testkit.NewRunningClock(time.Now()), testkit.NewRunningClock(time.Now())}
 		for i, c := range clocks {
 			config := r.config(string(rune('a' + i)))
 			config.Clock = c
@@ -47,7 +43,7 @@ func TestDispatcher_ClockJumps(t *testing.T) {
 			if round%2 == 1 {
 				off = -off
 			}
-			clocks[round%2].off.Store(int64(off))
+			clocks[round%2].Set(time.Now().Add(off))
 			if away.Load() {
 				continue
 			}

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -20,6 +19,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/conformance"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
@@ -204,17 +204,10 @@ func (h *manualHeads) signal() {
 	h.changed = make(chan struct{})
 }
 
-// shiftedClock is the simulated time and an error that a test changes.
-type shiftedClock struct{ by atomic.Int64 }
-
-func (c *shiftedClock) Now() time.Time { return time.Now().Add(time.Duration(c.by.Load())) }
-
-func (c *shiftedClock) Advance(by time.Duration) { c.by.Add(int64(by)) }
-
 // runnerFixture is a store with a runner on it.
 type runnerFixture struct {
 	store   *memory.Database
-	clock   *shiftedClock
+	clock   *testkit.Clock
 	ids     *system.IDs
 	counter *countingHandler
 	watcher *recordingObserver
@@ -234,7 +227,7 @@ var declared = []module.Projection{{Name: name, Version: version, EventTypes: []
 // newFixture makes a fixture in simulated time.
 func newFixture(t *testing.T, change func(*projections.Config)) *runnerFixture {
 	t.Helper()
-	g := &runnerFixture{clock: &shiftedClock{}, ids: system.NewIDs(), counter: newCountingHandler(), watcher: newRecordingObserver(), logged: &logBuffer{}}
+	g := &runnerFixture{clock: testkit.NewRunningClock(start), ids: system.NewIDs(), counter: newCountingHandler(), watcher: newRecordingObserver(), logged: &logBuffer{}}
 	g.store = memory.New(memory.Config{LogName: "x", Clock: g.clock})
 	g.taps = newManualHeads(g.store, g.clock)
 	c := g.config()

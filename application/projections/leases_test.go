@@ -15,6 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // clusterFixture are nodes on one store.
@@ -373,11 +374,11 @@ func TestHealth_LoopStalls(t *testing.T) {
 
 // passingTime is a clock on which time passes between one look at it and the next, as
 // it does on every clock but a test's.
-type passingTime struct{ *shiftedClock }
+type passingTime struct{ *testkit.Clock }
 
 func (p passingTime) Now() time.Time {
 	p.Advance(time.Microsecond)
-	return p.shiftedClock.Now()
+	return p.Clock.Now()
 }
 
 // TestRunner_UsesLeaseImmediately looks only when the log grows: what a lease was taken for must

@@ -1,5 +1,5 @@
 // Package testkit is shared by the tests of the repository: a new database for every
-// test, waiting on conditions, a manual clock, and the paths of the repository and of data
+// test, waiting on conditions, a clock that the test moves, and the paths of the repository and of data
 // outside it.
 //
 // Databases come from one PostgreSQL that all test binaries of one user share. The

@@ -9,6 +9,7 @@ import (
 	"sync/atomic"
 	"testing"
 	"testing/fstest"
+	"testing/synctest"
 	"time"
 
 	"github.com/jackc/pgx/v5"
@@ -87,17 +88,35 @@ func TestClock(t *testing.T) {
 	require.Equal(t, start, clock.Now())
 }
 
+func TestRunningClock(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+		clock := testkit.NewRunningClock(start)
+		<-time.After(time.Minute)
+		require.Equal(t, start.Add(time.Minute), clock.Now())
+		clock.Advance(time.Hour)
+		require.Equal(t, start.Add(time.Hour+time.Minute), clock.Now())
+		clock.Set(start)
+		<-time.After(time.Second)
+		require.Equal(t, start.Add(time.Second), clock.Now())
+	})
+}
+
 func TestEventually(t *testing.T) {
 	t.Parallel()
-	attempts := 0
-	testkit.Eventually(t, time.Minute, func() bool { attempts++; return attempts == 3 })
-	testkit.EventuallyNoError(t, time.Minute, func() error {
-		if attempts++; attempts < 6 {
-			return errors.New("not yet")
-		}
-		return nil
+	synctest.Test(t, func(t *testing.T) {
+		attempts, begun := 0, time.Now()
+		testkit.Eventually(t, time.Minute, func() bool { attempts++; return attempts == 3 })
+		testkit.EventuallyNoError(t, time.Minute, func() error {
+			if attempts++; attempts < 6 {
+				return errors.New("not yet")
+			}
+			return nil
+		})
+		require.Equal(t, 6, attempts)
+		require.Equal(t, 40*time.Millisecond, time.Since(begun), "ten milliseconds after each attempt that failed")
 	})
-	require.Equal(t, 6, attempts)
 }
 
 func TestRepoRoot(t *testing.T) {
