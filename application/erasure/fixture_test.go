@@ -99,8 +99,13 @@ var start = time.Date(2026, 3, 31, 10, 0, 0, 0, time.UTC)
 
 func newErasureFixture(t testing.TB) *erasureFixture {
 	t.Helper()
+	return newErasureFixtureAt(t, testkit.NewClock(start))
+}
+
+func newErasureFixtureAt(t testing.TB, clock *testkit.Clock) *erasureFixture {
+	t.Helper()
 	b := &erasureFixture{
-		clock: testkit.NewClock(start), ids: system.NewIDs(), exports: &exportStore{documents: map[string][]byte{}},
+		clock: clock, ids: system.NewIDs(), exports: &exportStore{documents: map[string][]byte{}},
 		copies: &readModel{rows: map[event.PartitionID]map[shredding.Subject]int64{}, regulatory: map[event.PartitionID]map[shredding.Subject]int64{}}, observer: &failureRecorder{},
 		projectionPosition: func(head event.Sequence) event.Sequence { return head },
 	}

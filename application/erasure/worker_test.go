@@ -9,6 +9,7 @@ import (
 	"slices"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -22,75 +23,77 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
+// waitInterval is the pause between attempts at a step that waits for a condition.
+const waitInterval = 200 * time.Millisecond
+
+// pass lets simulated time pass, and waits until the workers have done what was due by then.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
+}
+
 // TestWorker_ConcurrentWorkers runs four workers, as on four nodes, with ten requests.
 func TestWorker_ConcurrentWorkers(t *testing.T) {
 	t.Parallel()
-	b := newErasureFixture(t)
-	const requests = 10
-	ids := make([]event.ID, requests)
-	for i := range ids {
-		employee := fmt.Sprintf("E-%d", i)
-		b.appendEvents(t, b.de, contactedType, employee, 2)
-		ids[i] = b.createApprovedRequest(t, func(n *erasure.NewRequest) { n.Subject = "employee:" + employee }).ID
-	}
-	ctx, stop := context.WithCancel(t.Context())
-	var workers sync.WaitGroup
-	for range 4 {
-		workers.Go(func() { testkit.Must(erasure.NewWorker(b.config)).Run(ctx) })
-	}
-	testkit.Eventually(t, time.Minute, func() bool {
-		b.clock.Advance(250 * time.Millisecond)
-		for _, id := range ids {
-			if b.getStatus(t, id).State != "completed" {
-				return false
-			}
+	synctest.Test(t, func(t *testing.T) {
+		b := newErasureFixtureAt(t, testkit.NewRunningClock(start))
+		const requests = 10
+		ids := make([]event.ID, requests)
+		for i := range ids {
+			employee := fmt.Sprintf("E-%d", i)
+			b.appendEvents(t, b.de, contactedType, employee, 2)
+			ids[i] = b.createApprovedRequest(t, func(n *erasure.NewRequest) { n.Subject = "employee:" + employee }).ID
 		}
-		return true
+		ctx, stop := context.WithCancel(t.Context())
+		var workers sync.WaitGroup
+		for range 4 {
+			workers.Go(func() { testkit.Must(erasure.NewWorker(b.config)).Run(ctx) })
+		}
+		pass(time.Second)
+		stop()
+		workers.Wait()
+		for _, id := range ids {
+			require.Equal(t, "completed", b.getStatus(t, id).State)
+		}
+		require.Len(t, b.announcements(t, b.de), requests)
+		require.Len(t, b.exports.names(), 2*requests)
+		previous := event.Hash{}
+		for n := range uint64(requests) {
+			note := b.exports.documents[erasure.ReceiptName(n+1)]
+			text, _, _ := bytes.Cut(note, []byte("\n\n"))
+			r, err := erasure.ParseReceipt(append(bytes.Clone(text), '\n'))
+			require.NoError(t, err)
+			require.Equal(t, previous, r.Previous)
+			previous = sha256Of(note)
+		}
+		for _, id := range ids {
+			b.readCertificate(t, id)
+		}
 	})
-	stop()
-	workers.Wait()
-	require.Len(t, b.announcements(t, b.de), requests)
-	require.Len(t, b.exports.names(), 2*requests)
-	previous := event.Hash{}
-	for n := range uint64(requests) {
-		note := b.exports.documents[erasure.ReceiptName(n+1)]
-		text, _, _ := bytes.Cut(note, []byte("\n\n"))
-		r, err := erasure.ParseReceipt(append(bytes.Clone(text), '\n'))
-		require.NoError(t, err)
-		require.Equal(t, previous, r.Previous)
-		previous = sha256Of(note)
-	}
-	for _, id := range ids {
-		b.readCertificate(t, id)
-	}
 }
 
 // TestWorker_WakesOnApproval completes a request without a poll of the worker: the only node
 // reports its evictions at once.
 func TestWorker_WakesOnApproval(t *testing.T) {
 	t.Parallel()
-	b := newErasureFixture(t)
-	b.appendEvents(t, b.de, contactedType, "E-1", 20)
-	b.reportNode(t, "node-1", 0)
-	b.config.Poll = time.Hour
-	worker := testkit.Must(erasure.NewWorker(b.config))
-	b.service = testkit.Must(erasure.NewService(b.config, worker.Wake))
-	ctx, stop := context.WithCancel(t.Context())
-	var running sync.WaitGroup
-	defer running.Wait()
-	defer stop()
-	running.Go(func() { worker.Run(ctx) })
-	s := b.createApprovedRequest(t)
-	testkit.Eventually(t, time.Minute, func() bool {
-		b.clock.Advance(200 * time.Millisecond) // the worker waits if it saw the approval before its event was recorded
+	synctest.Test(t, func(t *testing.T) {
+		b := newErasureFixtureAt(t, testkit.NewRunningClock(start))
+		b.appendEvents(t, b.de, contactedType, "E-1", 20)
 		b.reportNode(t, "node-1", 0)
-		return b.getStatus(t, s.ID).State == "announced"
-	})
-	require.Equal(t, "announced", b.getStatus(t, s.ID).State, "the node has not evicted the key yet")
-	b.reportNode(t, "node-1", b.storedRequest(t, s.ID).Generation)
-	testkit.Eventually(t, time.Minute, func() bool {
-		b.clock.Advance(200 * time.Millisecond)
-		return b.getStatus(t, s.ID).State == "completed"
+		b.config.Poll = time.Hour
+		worker := testkit.Must(erasure.NewWorker(b.config))
+		b.service = testkit.Must(erasure.NewService(b.config, worker.Wake))
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer stop()
+		running.Go(func() { worker.Run(ctx) })
+		s := b.createApprovedRequest(t)
+		pass(waitInterval) // the worker waits if it saw the approval before its event was recorded
+		require.Equal(t, "announced", b.getStatus(t, s.ID).State, "the node has not evicted the key yet")
+		b.reportNode(t, "node-1", b.storedRequest(t, s.ID).Generation)
+		pass(waitInterval)
+		require.Equal(t, "completed", b.getStatus(t, s.ID).State)
 	})
 }
 
