@@ -272,7 +272,10 @@ type vaultFixture struct {
 	types    manifests
 }
 
-const keyLife = time.Minute
+const (
+	keyLife = time.Minute
+	poll    = 5 * time.Second
+)
 
 func newVaultFixture(t testing.TB, change ...func(*vault.Config)) *vaultFixture {
 	t.Helper()
@@ -294,7 +297,7 @@ func newVaultFixture(t testing.TB, change ...func(*vault.Config)) *vaultFixture 
 // newNode makes the vault of another process on the same stores.
 func (r *vaultFixture) newNode(change ...func(*vault.Config)) *vault.Vault {
 	c := vault.Config{Keys: r.store, DataKeys: r.service, Manifests: r.types, Clock: r.clock, Observer: r.counters,
-		Limits: vault.Limits{Entries: 50_000, Life: keyLife, Poll: 5 * time.Second, MaxCalls: 64, MaxCallWait: 5 * time.Second},
+		Limits: vault.Limits{Entries: 50_000, Life: keyLife, Poll: poll, MaxCalls: 64, MaxCallWait: 5 * time.Second},
 	}
 	for _, f := range change {
 		f(&c)

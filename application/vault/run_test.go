@@ -7,10 +7,12 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/vault"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -27,14 +29,12 @@ type fakeEvictions struct {
 	onReport func(forgotten int64) // runs in every report
 	evict    func(string)
 	lost     func()
-	ready    chan struct{}
 }
 
 func (s *fakeEvictions) ListenEvictions(ctx context.Context, evict func(string), lost func()) error {
 	s.mu.Lock()
 	s.evict, s.lost = evict, lost
 	s.mu.Unlock()
-	close(s.ready)
 	<-ctx.Done()
 	return ctx.Err()
 }
@@ -63,7 +63,7 @@ func (s *fakeEvictions) lastReport() int64 {
 
 func startRun(t *testing.T, r *vaultFixture) *fakeEvictions {
 	t.Helper()
-	s := &fakeEvictions{ready: make(chan struct{}), newest: 3}
+	s := &fakeEvictions{newest: 3}
 	ctx, cancel := context.WithCancel(t.Context())
 	done := make(chan struct{})
 	go func() { r.vault.Run(ctx, s, "node-1"); close(done) }()
@@ -72,94 +72,119 @@ func startRun(t *testing.T, r *vaultFixture) *fakeEvictions {
 		<-done
 		require.Zero(t, r.service.liveKeys(), "a node that stops evicts all keys")
 	})
-	<-s.ready
-	require.Eventually(t, func() bool { return s.lastReport() == 3 }, time.Minute, time.Millisecond)
+	synctest.Wait()
 	return s
+}
+
+// pass lets simulated time pass, and waits until the nodes have done what was due by then.
+func pass(d time.Duration) {
+	<-time.After(d)
+	synctest.Wait()
 }
 
 func TestRun_ReportsSignalAtOnce(t *testing.T) {
 	t.Parallel()
-	r := newVaultFixture(t, func(c *vault.Config) { c.Poll = time.Hour })
-	s := startRun(t, r)
-	r.seal(t, r.contactRequest("E-1"))
-	r.seal(t, r.contactRequest("E-2"))
-	s.mu.Lock()
-	evict, before := s.evict, len(s.reports)
-	s.mu.Unlock()
-	evict(r.store.keys[employeeKey("E-1")].Reference)
-	require.Equal(t, 1, r.service.liveKeys())
-	require.Eventually(t, func() bool { s.mu.Lock(); defer s.mu.Unlock(); return len(s.reports) > before }, time.Minute, time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		r := newVaultFixture(t)
+		s := startRun(t, r)
+		require.EqualValues(t, 3, s.lastReport())
+		r.seal(t, r.contactRequest("E-1"))
+		r.seal(t, r.contactRequest("E-2"))
+		s.mu.Lock()
+		evict, before := s.evict, len(s.reports)
+		s.mu.Unlock()
+		evict(r.store.keys[employeeKey("E-1")].Reference)
+		require.Equal(t, 1, r.service.liveKeys())
+		synctest.Wait()
 
-	s.mu.Lock()
-	lost := s.lost
-	s.newest = 4
-	s.onReport = func(forgotten int64) {
-		if forgotten == 4 {
-			require.Zero(t, r.service.liveKeys(), "keys are evicted before the report")
+		s.mu.Lock()
+		require.Len(t, s.reports, before+1, "without a poll")
+		lost := s.lost
+		s.newest = 4
+		s.onReport = func(forgotten int64) {
+			if forgotten == 4 {
+				require.Zero(t, r.service.liveKeys(), "keys are evicted before the report")
+			}
 		}
-	}
-	s.mu.Unlock()
-	lost()
-	require.Zero(t, r.service.liveKeys())
-	require.Eventually(t, func() bool { return s.lastReport() == 4 }, time.Minute, time.Millisecond)
+		s.mu.Unlock()
+		lost()
+		require.Zero(t, r.service.liveKeys())
+		synctest.Wait()
+		require.EqualValues(t, 4, s.lastReport())
+	})
 }
 
 // TestRun_LearnsBeforeReport: a node reports that it has evicted destroyed keys only when it knows
 // which they are, so that it refuses one that comes back.
 func TestRun_LearnsBeforeReport(t *testing.T) {
 	t.Parallel()
-	var learned atomic.Int64
-	r := newVaultFixture(t, func(c *vault.Config) {
-		c.Poll = time.Millisecond
-		c.Learn = func(context.Context) error {
-			if learned.Add(1) < 3 {
-				return errStoreDown
+	synctest.Test(t, func(t *testing.T) {
+		var learned atomic.Int64
+		r := newVaultFixture(t, func(c *vault.Config) {
+			c.Learn = func(context.Context) error {
+				if learned.Add(1) < 3 {
+					return errStoreDown
+				}
+				return nil
 			}
-			return nil
+		})
+		s := startRun(t, r)
+		pass(2*poll - 1)
+		require.Zero(t, s.lastReport())
+		pass(1)
+		require.EqualValues(t, 3, s.lastReport(), "with the third attempt")
+		s.mu.Lock()
+		s.newest = 5
+		s.onReport = func(forgotten int64) {
+			if forgotten == 5 {
+				require.GreaterOrEqual(t, learned.Load(), int64(3))
+			}
 		}
+		s.mu.Unlock()
+		pass(poll)
+		require.EqualValues(t, 5, s.lastReport())
 	})
-	s := startRun(t, r)
-	s.mu.Lock()
-	s.newest = 5
-	s.onReport = func(forgotten int64) {
-		if forgotten == 5 {
-			require.GreaterOrEqual(t, learned.Load(), int64(3))
-		}
-	}
-	s.mu.Unlock()
-	require.Eventually(t, func() bool { return s.lastReport() == 5 }, time.Minute, time.Millisecond)
 }
 
 func TestRun_EvictsOnNewGeneration(t *testing.T) {
 	t.Parallel()
-	for _, newest := range []int64{9, 1} { // destroyed since, or restored from a backup
-		r := newVaultFixture(t, func(c *vault.Config) { c.Poll = time.Millisecond })
-		s := startRun(t, r)
-		r.seal(t, r.contactRequest("E-1"))
-		require.Equal(t, 1, r.service.liveKeys(), "a report without a new generation evicts nothing")
-		s.mu.Lock()
-		s.fail, s.newest = fault.New(fault.Unavailable, "keys.unavailable", "down"), newest
-		s.mu.Unlock()
-		require.Equal(t, 1, r.service.liveKeys())
-		s.mu.Lock()
-		s.fail = nil
-		s.onReport = func(forgotten int64) {
-			if forgotten == newest {
-				require.Zero(t, r.service.liveKeys())
+	synctest.Test(t, func(t *testing.T) {
+		for _, newest := range []int64{9, 1} { // destroyed since, or restored from a backup
+			r := newVaultFixture(t)
+			s := startRun(t, r)
+			r.seal(t, r.contactRequest("E-1"))
+			pass(poll)
+			require.Equal(t, 1, r.service.liveKeys(), "a report without a new generation evicts nothing")
+			s.mu.Lock()
+			s.fail, s.newest = fault.New(fault.Unavailable, "keys.unavailable", "down"), newest
+			s.mu.Unlock()
+			pass(poll)
+			require.Equal(t, 1, r.service.liveKeys())
+			s.mu.Lock()
+			s.fail = nil
+			s.onReport = func(forgotten int64) {
+				if forgotten == newest {
+					require.Zero(t, r.service.liveKeys())
+				}
 			}
+			s.mu.Unlock()
+			pass(poll)
+			require.Equal(t, newest, s.lastReport())
 		}
-		s.mu.Unlock()
-		require.Eventually(t, func() bool { return s.lastReport() == newest }, time.Minute, time.Millisecond)
-	}
+	})
 }
 
 func TestRun_RemovesExpiredKeys(t *testing.T) {
 	t.Parallel()
-	r := newVaultFixture(t, func(c *vault.Config) { c.Poll = time.Hour })
-	startRun(t, r)
-	r.seal(t, r.contactRequest("E-1"))
-	r.clock.Advance(keyLife)
-	require.Eventually(t, func() bool { return r.service.liveKeys() == 0 }, time.Minute, 10*time.Millisecond)
+	synctest.Test(t, func(t *testing.T) {
+		r := newVaultFixture(t, func(c *vault.Config) { c.Clock = system.Clock{} })
+		startRun(t, r)
+		r.seal(t, r.contactRequest("E-1"))
+		pass(keyLife - 1)
+		require.Equal(t, 1, r.service.liveKeys())
+		pass(1)
+		require.Zero(t, r.service.liveKeys())
+	})
 }
 
 func TestDerive(t *testing.T) {

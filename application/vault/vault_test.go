@@ -5,7 +5,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -15,7 +15,6 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
-	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 const twoPersons = `{"data":{"iban" : "DE02" ,"id":"E-1","email":"` + canary + `","partner":{"id":"P-9","name":"Bob"},"grade":1.50}}`
@@ -297,50 +296,54 @@ func TestAcquireKeys_ConcurrentRequestsShareOneCall(t *testing.T) {
 // the result of its mint gets the key of the mint, and does not have it unwrapped.
 func TestMint_WaitersDoNotUnwrap(t *testing.T) {
 	t.Parallel()
-	r := newVaultFixture(t)
-	partner := r.sealRequest(`{"data":{"partner":{"id":"P-9","name":"Bob"}}}`)
-	other := r.newNode()
-	_, _, err := other.Seal(t.Context(), partner) // so that the partner's key exists
-	require.NoError(t, err)
-	var first, later sync.WaitGroup
-	seal := func(of *sync.WaitGroup, request module.SealRequest) {
-		of.Go(func() {
-			_, _, err := r.vault.Seal(t.Context(), request)
-			require.NoError(t, err)
-		})
-	}
+	synctest.Test(t, func(t *testing.T) {
+		r := newVaultFixture(t)
+		partner := r.sealRequest(`{"data":{"partner":{"id":"P-9","name":"Bob"}}}`)
+		other := r.newNode()
+		_, _, err := other.Seal(t.Context(), partner) // so that the partner's key exists
+		require.NoError(t, err)
+		var first, later sync.WaitGroup
+		seal := func(of *sync.WaitGroup, request module.SealRequest) {
+			of.Go(func() {
+				_, _, err := r.vault.Seal(t.Context(), request)
+				require.NoError(t, err)
+			})
+		}
 
-	stored, answer := make(chan struct{}), make(chan struct{})
-	r.store.mu.Lock()
-	r.store.afterMint = func() { close(stored); <-answer }
-	r.store.mu.Unlock()
-	seal(&first, r.contactRequest("E-1"))
-	<-stored
-	// A read of the partner's key is held back, and with it the request that needs both keys.
-	partnerRead, hold := make(chan struct{}), make(chan struct{})
-	r.store.mu.Lock()
-	r.store.afterRead = sync.OnceFunc(func() { close(partnerRead); <-hold })
-	r.store.mu.Unlock()
-	seal(&later, partner)
-	<-partnerRead
-	r.store.mu.Lock()
-	r.store.afterRead = nil
-	r.store.mu.Unlock()
-	before, _ := r.store.counts()
-	seal(&later, r.sealRequest(twoPersons))
-	testkit.Eventually(t, time.Minute, func() bool { reads, _ := r.store.counts(); return reads > before }, "the key of E-1 is read")
-	sealed, _, err := other.Seal(t.Context(), r.contactRequest("E-1"))
-	require.NoError(t, err)
-	_, err = open(t.Context(), r.vault, readableClasses{}, sealed) // waits for that read
-	require.NoError(t, err)
+		stored, answer := make(chan struct{}), make(chan struct{})
+		r.store.mu.Lock()
+		r.store.afterMint = func() { close(stored); <-answer }
+		r.store.mu.Unlock()
+		seal(&first, r.contactRequest("E-1"))
+		<-stored
+		// A read of the partner's key is held back, and with it the request that needs both keys.
+		partnerRead, hold := make(chan struct{}), make(chan struct{})
+		r.store.mu.Lock()
+		r.store.afterRead = sync.OnceFunc(func() { close(partnerRead); <-hold })
+		r.store.mu.Unlock()
+		seal(&later, partner)
+		<-partnerRead
+		r.store.mu.Lock()
+		r.store.afterRead = nil
+		r.store.mu.Unlock()
+		before, _ := r.store.counts()
+		seal(&later, r.sealRequest(twoPersons))
+		synctest.Wait()
+		reads, _ := r.store.counts()
+		require.Greater(t, reads, before, "the key of E-1 is read")
+		sealed, _, err := other.Seal(t.Context(), r.contactRequest("E-1"))
+		require.NoError(t, err)
+		_, err = open(t.Context(), r.vault, readableClasses{}, sealed) // waits for that read
+		require.NoError(t, err)
 
-	close(answer)
-	first.Wait()
-	_, unwrappedBefore := r.service.counts()
-	close(hold)
-	later.Wait()
-	_, unwrapped := r.service.counts()
-	require.Equal(t, unwrappedBefore+1, unwrapped, "the partner's key only")
+		close(answer)
+		first.Wait()
+		_, unwrappedBefore := r.service.counts()
+		close(hold)
+		later.Wait()
+		_, unwrapped := r.service.counts()
+		require.Equal(t, unwrappedBefore+1, unwrapped, "the partner's key only")
+	})
 }
 
 func TestMint_RaceUsesWinnersKey(t *testing.T) {
