@@ -3,6 +3,7 @@ package query_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -53,20 +54,25 @@ func TestReadForPlan(t *testing.T) {
 
 	t.Run("projection_that_reaches_the_head_late_is_waited_for", func(t *testing.T) {
 		t.Parallel()
-		d := newReportFixture(t, 3, time.Minute)
-		d.progress.reached, d.progress.step = 0, 1
-		rows, known, err := d.ReadForPlan(t.Context(), d.entity, read)
-		require.NoError(t, err)
-		require.Len(t, rows, 3)
-		require.EqualValues(t, 3, known)
+		synctest.Test(t, func(t *testing.T) {
+			d := newReportFixture(t, 3, time.Minute)
+			d.progress.reached, d.progress.step = 0, 1
+			rows, known, err := d.ReadForPlan(t.Context(), d.entity, read)
+			require.NoError(t, err)
+			require.Len(t, rows, 3)
+			require.EqualValues(t, 3, known)
+		})
 	})
 
 	t.Run("projection_that_does_not_reach_the_head_is_refused", func(t *testing.T) {
 		t.Parallel()
-		d := newReportFixture(t, 3, time.Millisecond)
-		d.progress.reached = 2
-		_, _, err := d.ReadForPlan(t.Context(), d.entity, read)
-		require.Equal(t, module.CodeNotCaughtUp, code(t, err))
+		synctest.Test(t, func(t *testing.T) {
+			d, begun := newReportFixture(t, 3, time.Minute), time.Now()
+			d.progress.reached = 2
+			_, _, err := d.ReadForPlan(t.Context(), d.entity, read)
+			require.Equal(t, module.CodeNotCaughtUp, code(t, err))
+			require.Equal(t, time.Minute, time.Since(begun))
+		})
 	})
 
 	t.Run("unknown_read_model_and_parameter_are_refused", func(t *testing.T) {

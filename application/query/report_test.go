@@ -8,6 +8,7 @@ import (
 	"strconv"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -218,71 +219,86 @@ func TestReport_KnownAtIsStable(t *testing.T) {
 
 func TestReport_MinSequence(t *testing.T) {
 	t.Parallel()
-	d := newReportFixture(t, 10, time.Minute)
-	d.progress.reached, d.progress.step = 7, 1
-	r, err := d.query(t, func(q *query.ReportQuery) { q.MinSequence = "9" })
-	require.NoError(t, err)
-	require.Len(t, r.Rows, 9, "the position of the read model, not the head")
-	require.Equal(t, "seq:9", d.source.last().KnownAt)
-	require.Equal(t, 4, d.progress.asked, "until the position is reached, and after the query")
+	synctest.Test(t, func(t *testing.T) {
+		d := newReportFixture(t, 10, time.Minute)
+		d.progress.reached, d.progress.step = 7, 1
+		r, err := d.query(t, func(q *query.ReportQuery) { q.MinSequence = "9" })
+		require.NoError(t, err)
+		require.Len(t, r.Rows, 9, "the position of the read model, not the head")
+		require.Equal(t, "seq:9", d.source.last().KnownAt)
+		require.Equal(t, 4, d.progress.asked, "until the position is reached, and after the query")
 
-	// known_at is waited for as well and keeps its value.
-	d.progress.reached = 3
-	r, err = d.query(t, func(q *query.ReportQuery) { q.KnownAt, q.MinSequence = "seq:2", "5" })
-	require.NoError(t, err)
-	require.Len(t, r.Rows, 2)
-	require.EqualValues(t, 7, d.progress.reached)
+		// known_at is waited for as well and keeps its value.
+		d.progress.reached = 3
+		r, err = d.query(t, func(q *query.ReportQuery) { q.KnownAt, q.MinSequence = "seq:2", "5" })
+		require.NoError(t, err)
+		require.Len(t, r.Rows, 2)
+		require.EqualValues(t, 7, d.progress.reached)
+	})
 }
 
 func TestReport_NotCaughtUp(t *testing.T) {
 	t.Parallel()
-	d := newReportFixture(t, 10, 20*time.Millisecond)
-	d.progress.reached = 7
-	for name, change := range map[string]func(*query.ReportQuery){
-		"min_sequence":   func(q *query.ReportQuery) { q.MinSequence = "9" },
-		"beyond the log": func(q *query.ReportQuery) { q.MinSequence = "99" },
-		"known_at":       func(q *query.ReportQuery) { q.KnownAt = "seq:9" },
-		"known_at time":  func(q *query.ReportQuery) { q.KnownAt = "2026-01-01T12:00:09Z" },
-	} {
-		_, err := d.query(t, change)
-		f, _ := fault.As(err)
-		require.NotNil(t, f, name)
-		require.Equal(t, "read.not_caught_up", f.Code, name)
-		require.Equal(t, fault.Timeout, f.Kind)
-		require.Equal(t, "7", f.Actual)
-		require.Positive(t, f.RetryAfter)
-	}
-	require.Empty(t, d.source.asked)
+	synctest.Test(t, func(t *testing.T) {
+		d := newReportFixture(t, 10, time.Minute)
+		d.progress.reached = 7
+		for name, change := range map[string]func(*query.ReportQuery){
+			"min_sequence":   func(q *query.ReportQuery) { q.MinSequence = "9" },
+			"beyond the log": func(q *query.ReportQuery) { q.MinSequence = "99" },
+			"known_at":       func(q *query.ReportQuery) { q.KnownAt = "seq:9" },
+			"known_at time":  func(q *query.ReportQuery) { q.KnownAt = "2026-01-01T12:00:09Z" },
+		} {
+			begun := time.Now()
+			_, err := d.query(t, change)
+			require.Equal(t, time.Minute, time.Since(begun), name)
+			f, _ := fault.As(err)
+			require.NotNil(t, f, name)
+			require.Equal(t, "read.not_caught_up", f.Code, name)
+			require.Equal(t, fault.Timeout, f.Kind)
+			require.Equal(t, "7", f.Actual)
+			require.Positive(t, f.RetryAfter)
+		}
+		require.Empty(t, d.source.asked)
 
-	// Without min_sequence and known_at the present rows are returned, with their sequence.
-	r, err := d.query(t, nil)
-	require.NoError(t, err)
-	require.Len(t, r.Rows, 7)
-	require.Equal(t, "seq:7", d.source.last().KnownAt)
-	r, err = d.query(t, func(q *query.ReportQuery) { q.MinSequence = "7" })
-	require.NoError(t, err)
-	require.Len(t, r.Rows, 7)
-	_, err = d.query(t, func(q *query.ReportQuery) { q.KnownAt = "seq:0" })
-	require.NoError(t, err)
+		// Without min_sequence and known_at the present rows are returned, with their sequence.
+		begun := time.Now()
+		r, err := d.query(t, nil)
+		require.NoError(t, err)
+		require.Len(t, r.Rows, 7)
+		require.Equal(t, "seq:7", d.source.last().KnownAt)
+		require.Equal(t, time.Minute, time.Since(begun), "the head was waited for")
+		begun = time.Now()
+		r, err = d.query(t, func(q *query.ReportQuery) { q.MinSequence = "7" })
+		require.NoError(t, err)
+		require.Len(t, r.Rows, 7)
+		_, err = d.query(t, func(q *query.ReportQuery) { q.KnownAt = "seq:0" })
+		require.NoError(t, err)
+		require.Zero(t, time.Since(begun), "nothing is waited for")
+	})
 }
 
 func TestReport_WaitCancelled(t *testing.T) {
 	t.Parallel()
-	d := newReportFixture(t, 10, time.Hour)
-	d.progress.reached = 7
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan error)
-	go func() {
-		_, err := d.Query(ctx, d.request())
-		done <- err
-	}()
-	cancel()
-	require.ErrorIs(t, <-done, context.Canceled)
-	d.progress.mu.Lock()
-	d.progress.err = errors.New("broken")
-	d.progress.mu.Unlock()
-	_, err := d.query(t, nil)
-	require.EqualError(t, err, "broken", "an error is not a slow read model")
+	synctest.Test(t, func(t *testing.T) {
+		d := newReportFixture(t, 10, time.Hour)
+		d.progress.reached = 7
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() {
+			_, err := d.Query(ctx, d.request())
+			done <- err
+		}()
+		<-time.After(time.Minute)
+		begun := time.Now()
+		cancel()
+		require.ErrorIs(t, <-done, context.Canceled)
+		require.Zero(t, time.Since(begun))
+		d.progress.mu.Lock()
+		d.progress.err = errors.New("broken")
+		d.progress.mu.Unlock()
+		_, err := d.query(t, nil)
+		require.EqualError(t, err, "broken", "an error is not a slow read model")
+	})
 }
 
 // readAllPages reads a report page by page and calls between after every page.
@@ -327,22 +343,26 @@ func TestReport_PagesArePinned(t *testing.T) {
 
 func TestReport_PinnedSequence(t *testing.T) {
 	t.Parallel()
-	d := newReportFixture(t, 5, 20*time.Millisecond)
-	r, err := d.query(t, func(q *query.ReportQuery) { q.Limit = 2 })
-	require.NoError(t, err)
-	second := func(q *query.ReportQuery) { q.Limit, q.Cursor = 2, r.NextCursor }
+	synctest.Test(t, func(t *testing.T) {
+		d := newReportFixture(t, 5, time.Minute)
+		r, err := d.query(t, func(q *query.ReportQuery) { q.Limit = 2 })
+		require.NoError(t, err)
+		second := func(q *query.ReportQuery) { q.Limit, q.Cursor = 2, r.NextCursor }
 
-	// The log has grown and the read model lags: the second page does not need the new events.
-	d.fill(t, d.entity, 3)
-	asked := d.progress.asked
-	_, err = d.query(t, second)
-	require.NoError(t, err)
-	require.Equal(t, asked+2, d.progress.asked, "before and after the query, without waiting")
+		// The log has grown and the read model lags: the second page does not need the new events.
+		d.fill(t, d.entity, 3)
+		asked, begun := d.progress.asked, time.Now()
+		_, err = d.query(t, second)
+		require.NoError(t, err)
+		require.Zero(t, time.Since(begun))
+		require.Equal(t, asked+2, d.progress.asked, "before and after the query, without waiting")
 
-	// The read model is being rebuilt: rows of the report would be missing.
-	d.progress.reached = 1
-	_, err = d.query(t, second)
-	require.Equal(t, "read.not_caught_up", code(t, err))
+		// The read model is being rebuilt: rows of the report would be missing.
+		d.progress.reached = 1
+		_, err = d.query(t, second)
+		require.Equal(t, "read.not_caught_up", code(t, err))
+		require.Equal(t, time.Minute, time.Since(begun))
+	})
 }
 
 func TestReport_CursorBinding(t *testing.T) {

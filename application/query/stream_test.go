@@ -3,6 +3,7 @@ package query_test
 import (
 	"context"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -191,20 +192,27 @@ func TestStreamFeed_ObeysMetadata(t *testing.T) {
 // at known_at, so the read waits until none can be.
 func TestStream_KnownAtWaitsUntilSettled(t *testing.T) {
 	t.Parallel()
-	l := newLogFixture()
-	le := l.createEntity(t, "demo", "USMF")
-	l.write(t, le, nil)
-	service := query.New(query.Config{Log: l.store.Events, Directory: l.directory, Cursors: query.NewCursorSealer(key), Clock: l.clock, SettleDelay: time.Hour})
-	q := query.StreamQuery{Entity: le, Stream: mainStream, Count: 9, KnownAt: l.clock.Now().Format(time.RFC3339Nano)}
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	_, err := service.Stream(ctx, q)
-	require.ErrorIs(t, err, context.DeadlineExceeded, "the time is not settled")
-	l.clock.Advance(time.Hour)
-	page, err := service.Stream(t.Context(), q)
-	require.NoError(t, err)
-	require.Len(t, page.Events, 1)
-	q.KnownAt = l.clock.Now().Add(time.Second).Format(time.RFC3339Nano)
-	_, err = service.Stream(t.Context(), q)
-	require.Equal(t, "report.known_at_in_future", fault.CodeOf(err))
+	synctest.Test(t, func(t *testing.T) {
+		l := newLogFixture()
+		le := l.createEntity(t, "demo", "USMF")
+		l.write(t, le, nil)
+		service := query.New(query.Config{Log: l.store.Events, Directory: l.directory, Cursors: query.NewCursorSealer(key), Clock: l.clock, SettleDelay: time.Hour})
+		q := query.StreamQuery{Entity: le, Stream: mainStream, Count: 9, KnownAt: l.clock.Now().Format(time.RFC3339Nano)}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Hour-1)
+		defer cancel()
+		_, err := service.Stream(ctx, q)
+		require.ErrorIs(t, err, context.DeadlineExceeded, "the time is not settled")
+		begun := time.Now()
+		page, err := service.Stream(t.Context(), q)
+		require.NoError(t, err)
+		require.Len(t, page.Events, 1)
+		require.Equal(t, time.Hour, time.Since(begun))
+		l.clock.Advance(time.Hour)
+		_, err = service.Stream(t.Context(), q)
+		require.NoError(t, err)
+		require.Equal(t, time.Hour, time.Since(begun), "it was settled")
+		q.KnownAt = l.clock.Now().Add(time.Second).Format(time.RFC3339Nano)
+		_, err = service.Stream(t.Context(), q)
+		require.Equal(t, "report.known_at_in_future", fault.CodeOf(err))
+	})
 }
