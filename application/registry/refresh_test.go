@@ -4,7 +4,6 @@ import (
 	"context"
 	"testing"
 	"testing/synctest"
-	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -43,21 +42,19 @@ func refresh(ctx context.Context, r *registry.Registry) <-chan error {
 // the database.
 func TestRefresh_WaitCancelled(t *testing.T) {
 	t.Parallel()
-	store := newSlow(t)
-	r := node(t, store, orderSchema)
-	first := refresh(t.Context(), r)
-	<-store.asking
-	ctx, cancel := context.WithCancel(t.Context())
-	cancel()
-	select {
-	case err := <-refresh(ctx, r):
-		require.ErrorIs(t, err, context.Canceled)
-	case <-time.After(time.Minute):
-		require.Fail(t, "it waits for the answer that the first one is owed")
-	}
-	close(store.answer)
-	require.NoError(t, <-first)
-	require.NoError(t, r.Refresh(t.Context(), acme), "a cancelled caller holds no lock")
+	synctest.Test(t, func(t *testing.T) {
+		store := newSlow(t)
+		r := node(t, store, orderSchema)
+		first := refresh(t.Context(), r)
+		<-store.asking
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		// A bubble in which all wait for an answer that never comes fails.
+		require.ErrorIs(t, <-refresh(ctx, r), context.Canceled)
+		close(store.answer)
+		require.NoError(t, <-first)
+		require.NoError(t, r.Refresh(t.Context(), acme), "a cancelled caller holds no lock")
+	})
 }
 
 // A refresh that is given up lets the next one begin.

@@ -7,6 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -249,33 +250,38 @@ func TestLookup_KnownType(t *testing.T) {
 
 func TestRefresh_StoreError(t *testing.T) {
 	t.Parallel()
-	store := &fakeStore{stored: eventTypes(t, newStore())}
-	r := node(t, store, orderSchema)
-	_, err := r.Register(t.Context(), lead(1), admin, registry.ProofRequest{})
-	require.NoError(t, err)
-	store.broken.Store(true)
-	_, err = r.Lookup(t.Context(), acme, "crm.lead.won", 0)
-	require.NoError(t, err)
-	_, err = r.Lookup(t.Context(), acme, "crm.lead.lost", 0)
-	require.ErrorIs(t, err, errBroken, "unknown is not the same as not found")
+	synctest.Test(t, func(t *testing.T) {
+		store := &fakeStore{stored: eventTypes(t, newStore())}
+		r := node(t, store, orderSchema)
+		_, err := r.Register(t.Context(), lead(1), admin, registry.ProofRequest{})
+		require.NoError(t, err)
+		store.broken.Store(true)
+		_, err = r.Lookup(t.Context(), acme, "crm.lead.won", 0)
+		require.NoError(t, err)
+		_, err = r.Lookup(t.Context(), acme, "crm.lead.lost", 0)
+		require.ErrorIs(t, err, errBroken, "unknown is not the same as not found")
 
-	var failures atomic.Int64
-	ctx, cancel := context.WithCancel(t.Context())
-	done := make(chan struct{})
-	go func() {
-		defer close(done)
-		r.Run(ctx, time.Millisecond, func(error) { failures.Add(1) })
-	}()
-	testkit.Eventually(t, time.Minute, func() bool { return failures.Load() > 1 }, "a failed refresh is reported")
-	store.broken.Store(false)
-	_, err = node(t, store.stored, orderSchema).Register(t.Context(), lead(2), admin, registry.ProofRequest{})
-	require.NoError(t, err)
-	testkit.Eventually(t, time.Minute, func() bool {
+		var failures atomic.Int64
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan struct{})
+		go func() {
+			defer close(done)
+			r.Run(ctx, time.Second, func(error) { failures.Add(1) })
+		}()
+		<-time.After(2 * time.Second)
+		synctest.Wait()
+		require.EqualValues(t, 2, failures.Load(), "a failed refresh is reported")
+		store.broken.Store(false)
+		_, err = node(t, store.stored, orderSchema).Register(t.Context(), lead(2), admin, registry.ProofRequest{})
+		require.NoError(t, err)
+		<-time.After(time.Second)
+		synctest.Wait()
 		typ, err := r.Lookup(t.Context(), acme, "crm.lead.won", 0)
-		return err == nil && typ.SchemaVersion == 2
-	}, "it recovers by itself")
-	cancel()
-	<-done
+		require.NoError(t, err)
+		require.EqualValues(t, 2, typ.SchemaVersion, "it recovers by itself")
+		cancel()
+		<-done
+	})
 }
 
 // stored has another name than its method, so that it can be embedded.
