@@ -1,9 +1,11 @@
 package pipeline_test
 
 import (
+	"context"
 	"log/slog"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -12,7 +14,6 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
-	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 func TestWithdraw(t *testing.T) {
@@ -79,31 +80,27 @@ func TestExpire(t *testing.T) {
 // Two nodes share the work, and only one of them ends an intent.
 func TestExpiry_SharedByNodes(t *testing.T) {
 	t.Parallel()
-	b := newFixtureWith(t, loanModule{})
-	id := b.submitLoan(t, 200)
-	now := testkit.NewClock(clock{}.Now())
-	var nodes []*pipeline.Expiry
-	for _, node := range []string{"a", "b"} {
-		nodes = append(nodes, pipeline.NewExpiry(pipeline.ExpiryConfig{
-			Service: b.service, Entities: b.store.Directory, Leases: b.store.Leases, Node: node, Limit: time.Hour, Interval: time.Minute,
-			Clock: now, Logger: slog.New(slog.DiscardHandler),
-		}))
-	}
-	rounds := func() {
-		for range 3 { // in the second one the first node gives up what the other should hold
-			for _, node := range nodes {
-				require.NoError(t, node.RunOnce(t.Context()))
-			}
-			now.Advance(time.Second)
+	synctest.Test(t, func(t *testing.T) {
+		b := newFixtureWith(t, loanModule{})
+		id := b.submitLoan(t, 200)
+		ctx, stop := context.WithCancel(t.Context())
+		var running sync.WaitGroup
+		defer running.Wait()
+		defer stop()
+		for _, node := range []string{"a", "b"} {
+			expiry := pipeline.NewExpiry(pipeline.ExpiryConfig{
+				Service: b.service, Entities: b.store.Directory, Leases: b.store.Leases, Node: node, Limit: time.Hour, Interval: time.Minute,
+				Clock: clock{}, Logger: slog.New(slog.DiscardHandler),
+			})
+			running.Go(func() { expiry.Run(ctx) })
 		}
-	}
-	rounds()
-	require.Equal(t, []string{intent.Waiting}, b.eventsAbout(t, id))
-	for _, node := range nodes {
-		node.Limit = -time.Hour // it is over already
-	}
-	rounds()
-	require.Equal(t, []string{intent.Waiting, intent.ExpiredEvent}, b.eventsAbout(t, id))
+		<-time.After(time.Hour - 1)
+		synctest.Wait()
+		require.Equal(t, []string{intent.Waiting}, b.eventsAbout(t, id), "not before the limit")
+		<-time.After(1)
+		synctest.Wait()
+		require.Equal(t, []string{intent.Waiting, intent.ExpiredEvent}, b.eventsAbout(t, id))
+	})
 }
 
 // Approval, rejection, withdrawal and expiry compete; one wins, and its event is the last.
