@@ -9,7 +9,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 
@@ -45,133 +45,137 @@ func order(name string) projections.Order {
 // than each other, and a node that restarts in between.
 func TestChange_BuildsVersion(t *testing.T) {
 	t.Parallel()
-	g := newCustomFixture(t)
-	us, de, fr := g.entity(t, "acme", "USMF"), g.entity(t, "acme", "DEMF"), g.entity(t, "acme", "FRMF")
-	foreign := g.entity(t, "rival", "USMF")
-	r, stop := g.node(t)
-	for _, le := range []ports.LegalEntity{us, de, fr, foreign} {
-		g.write(t, le, posted, `{"vendor":"V-1","amount":"1.50"}`)
-		g.write(t, le, returned, `{"vendor":"V-1"}`)
-	}
-	first := definition("acme", ".data.vendor", sums, posted)
-	first.Filter.LegalEntities = []string{"USMF", "DEMF"}
-	g.create(t, "sums", first)
-	g.until(t, r, func() bool {
-		return g.rows(t, "sums", us)["V-1"] == `{"n":1,"sum":1.50}` && g.rows(t, "sums", de)["V-1"] != ""
-	}, "the first version")
-
-	stop() // nothing is built, so that readers are seen to be shown the first version
-	second := definition("acme", ".data.vendor", counts, returned, posted)
-	second.Filter.LegalEntities = []string{"USMF", "FRMF"}
-	changed, err := g.change("sums", second)
-	require.NoError(t, err)
-	require.Equal(t, []any{2, 1, false, 4}, []any{changed.Version, changed.Shown, changed.Same, changed.Trial.Events})
-	again, err := g.change("sums", second)
-	require.NoError(t, err)
-	require.Equal(t, []any{2, true}, []any{again.Version, again.Same}, "said twice, it is the same change")
-	_, err = g.change("sums", definition("acme", ".id", counts))
-	require.Equal(t, projection.CodeBeingChanged, fault.CodeOf(err))
-	require.Equal(t, fault.Conflict, fault.KindOf(err))
-	b := g.rebuilds()
-	_, err = b.Start(t.Context(), order("sums"), false)
-	require.Equal(t, projection.CodeRebuilding, fault.CodeOf(err))
-	shown, err := b.Show(t.Context(), order("sums").Name)
-	require.NoError(t, err)
-	require.Equal(t, []any{1, 2, uint64(4), false, "bob"}, []any{shown.Active, shown.Building, shown.Progress.Total, shown.CaughtUp && shown.Progress.Remaining() == 0, shown.StartedBy}, "events of what it reads only")
-	g.write(t, us, posted, `{"vendor":"V-2","amount":"2"}`)
-	require.Equal(t, map[string]string{"V-1": `{"n":1,"sum":1.50}`}, g.rows(t, "sums", us), "readers are shown the first version")
-
-	r, _ = g.node(t)
-	g.until(t, r, func() bool {
-		s, err := b.Show(t.Context(), order("sums").Name)
-		require.NoError(t, err)
-		return s.CaughtUp && s.Progress.Remaining() == 0 && g.rows(t, "sums", us)["V-2"] != ""
-	}, "it catches up though it never reads one legal entity")
-	c, err := b.Compare(t.Context(), order("sums").Name, 0, []event.PartitionID{us.Partition, de.Partition, fr.Partition, foreign.Partition}, 10)
-	require.NoError(t, err)
-	require.Len(t, c.Partitions, 1)
-	require.Equal(t, us.Partition, c.Partitions[0].Partition)
-	require.Equal(t, uint64(2), c.Partitions[0].Tables[0].Changed)
-	require.Equal(t, []event.PartitionID{de.Partition}, c.OnlyLeft)
-	require.Equal(t, []event.PartitionID{fr.Partition}, c.OnlyRight)
-
-	half, err := g.service.Rows(t.Context(), custom.RowsQuery{Name: "sums", Entity: us, Limit: 1})
-	require.NoError(t, err)
-	_, err = b.Switch(t.Context(), order("sums"))
-	require.NoError(t, err)
-	_, err = g.service.Rows(t.Context(), custom.RowsQuery{Name: "sums", Entity: us, Limit: 1, Cursor: half.NextCursor})
-	require.Equal(t, "cursor.foreign", fault.CodeOf(err), "pages are of one version")
-	require.Equal(t, map[string]string{"V-1": `{"n":2}`, "V-2": `{"n":1}`}, g.rows(t, "sums", us))
-	require.Equal(t, map[string]string{"V-1": `{"n":2}`}, g.rows(t, "sums", fr))
-	_, err = g.service.Rows(t.Context(), custom.RowsQuery{Name: "sums", Entity: de, Limit: 1})
-	require.Equal(t, "projection.not_read", fault.CodeOf(err))
-
-	g.write(t, us, posted, `{"vendor":"V-1","amount":"3"}`)
-	g.write(t, de, posted, `{"vendor":"V-1","amount":"3"}`)
-	g.until(t, r, func() bool { return g.rows(t, "sums", us)["V-1"] == `{"n":3}` }, "it continues")
-	g.until(t, r, func() bool {
-		at, err := g.store.Projections.Checkpoints(t.Context(), order("sums").Name, 1)
-		require.NoError(t, err)
-		reached := map[event.PartitionID]event.Sequence{}
-		for _, c := range at {
-			reached[c.Partition] = c.Sequence
+	synctest.Test(t, func(t *testing.T) {
+		g := newRunningFixture(t)
+		us, de, fr := g.entity(t, "acme", "USMF"), g.entity(t, "acme", "DEMF"), g.entity(t, "acme", "FRMF")
+		foreign := g.entity(t, "rival", "USMF")
+		_, stop := g.node(t)
+		for _, le := range []ports.LegalEntity{us, de, fr, foreign} {
+			g.write(t, le, posted, `{"vendor":"V-1","amount":"1.50"}`)
+			g.write(t, le, returned, `{"vendor":"V-1"}`)
 		}
-		return reached[us.Partition] == 4 && reached[de.Partition] == 3
-	}, "so does the one that is kept")
-	_, err = b.Rollback(t.Context(), order("sums"))
-	require.NoError(t, err)
-	require.Equal(t, `{"n":2,"sum":4.50}`, g.rows(t, "sums", us)["V-1"], "it is shown with what came since")
-	require.Equal(t, `{"n":2,"sum":4.50}`, g.rows(t, "sums", de)["V-1"])
+		first := definition("acme", ".data.vendor", sums, posted)
+		first.Filter.LegalEntities = []string{"USMF", "DEMF"}
+		g.create(t, "sums", first)
+		within(t, soon, func() bool {
+			return g.rows(t, "sums", us)["V-1"] == `{"n":1,"sum":1.50}` && g.rows(t, "sums", de)["V-1"] != ""
+		}, "the first version")
 
-	_, err = b.Drop(t.Context(), order("sums"))
-	require.NoError(t, err)
-	rebuilt, err := b.Start(t.Context(), order("sums"), true)
-	require.NoError(t, err)
-	require.Equal(t, 3, rebuilt.Building, "the same definition in a new version")
-	g.until(t, r, func() bool {
-		require.NoError(t, b.Maintain(t.Context()))
-		s, err := b.Show(t.Context(), order("sums").Name)
+		stop() // nothing is built, so that readers are seen to be shown the first version
+		second := definition("acme", ".data.vendor", counts, returned, posted)
+		second.Filter.LegalEntities = []string{"USMF", "FRMF"}
+		changed, err := g.change("sums", second)
 		require.NoError(t, err)
-		return s.Active == 3
-	}, "it switches by itself")
-	require.Equal(t, `{"n":2,"sum":4.50}`, g.rows(t, "sums", us)["V-1"])
+		require.Equal(t, []any{2, 1, false, 4}, []any{changed.Version, changed.Shown, changed.Same, changed.Trial.Events})
+		again, err := g.change("sums", second)
+		require.NoError(t, err)
+		require.Equal(t, []any{2, true}, []any{again.Version, again.Same}, "said twice, it is the same change")
+		_, err = g.change("sums", definition("acme", ".id", counts))
+		require.Equal(t, projection.CodeBeingChanged, fault.CodeOf(err))
+		require.Equal(t, fault.Conflict, fault.KindOf(err))
+		b := g.rebuilds()
+		_, err = b.Start(t.Context(), order("sums"), false)
+		require.Equal(t, projection.CodeRebuilding, fault.CodeOf(err))
+		shown, err := b.Show(t.Context(), order("sums").Name)
+		require.NoError(t, err)
+		require.Equal(t, []any{1, 2, uint64(4), false, "bob"}, []any{shown.Active, shown.Building, shown.Progress.Total, shown.CaughtUp && shown.Progress.Remaining() == 0, shown.StartedBy}, "events of what it reads only")
+		g.write(t, us, posted, `{"vendor":"V-2","amount":"2"}`)
+		require.Equal(t, map[string]string{"V-1": `{"n":1,"sum":1.50}`}, g.rows(t, "sums", us), "readers are shown the first version")
+
+		g.node(t)
+		within(t, soon, func() bool {
+			s, err := b.Show(t.Context(), order("sums").Name)
+			require.NoError(t, err)
+			return s.CaughtUp && s.Progress.Remaining() == 0 && g.rows(t, "sums", us)["V-2"] != ""
+		}, "it catches up though it never reads one legal entity")
+		c, err := b.Compare(t.Context(), order("sums").Name, 0, []event.PartitionID{us.Partition, de.Partition, fr.Partition, foreign.Partition}, 10)
+		require.NoError(t, err)
+		require.Len(t, c.Partitions, 1)
+		require.Equal(t, us.Partition, c.Partitions[0].Partition)
+		require.Equal(t, uint64(2), c.Partitions[0].Tables[0].Changed)
+		require.Equal(t, []event.PartitionID{de.Partition}, c.OnlyLeft)
+		require.Equal(t, []event.PartitionID{fr.Partition}, c.OnlyRight)
+
+		half, err := g.service.Rows(t.Context(), custom.RowsQuery{Name: "sums", Entity: us, Limit: 1})
+		require.NoError(t, err)
+		_, err = b.Switch(t.Context(), order("sums"))
+		require.NoError(t, err)
+		_, err = g.service.Rows(t.Context(), custom.RowsQuery{Name: "sums", Entity: us, Limit: 1, Cursor: half.NextCursor})
+		require.Equal(t, "cursor.foreign", fault.CodeOf(err), "pages are of one version")
+		require.Equal(t, map[string]string{"V-1": `{"n":2}`, "V-2": `{"n":1}`}, g.rows(t, "sums", us))
+		require.Equal(t, map[string]string{"V-1": `{"n":2}`}, g.rows(t, "sums", fr))
+		_, err = g.service.Rows(t.Context(), custom.RowsQuery{Name: "sums", Entity: de, Limit: 1})
+		require.Equal(t, "projection.not_read", fault.CodeOf(err))
+
+		g.write(t, us, posted, `{"vendor":"V-1","amount":"3"}`)
+		g.write(t, de, posted, `{"vendor":"V-1","amount":"3"}`)
+		within(t, soon, func() bool { return g.rows(t, "sums", us)["V-1"] == `{"n":3}` }, "it continues")
+		within(t, soon, func() bool {
+			at, err := g.store.Projections.Checkpoints(t.Context(), order("sums").Name, 1)
+			require.NoError(t, err)
+			reached := map[event.PartitionID]event.Sequence{}
+			for _, c := range at {
+				reached[c.Partition] = c.Sequence
+			}
+			return reached[us.Partition] == 4 && reached[de.Partition] == 3
+		}, "so does the one that is kept")
+		_, err = b.Rollback(t.Context(), order("sums"))
+		require.NoError(t, err)
+		require.Equal(t, `{"n":2,"sum":4.50}`, g.rows(t, "sums", us)["V-1"], "it is shown with what came since")
+		require.Equal(t, `{"n":2,"sum":4.50}`, g.rows(t, "sums", de)["V-1"])
+
+		_, err = b.Drop(t.Context(), order("sums"))
+		require.NoError(t, err)
+		rebuilt, err := b.Start(t.Context(), order("sums"), true)
+		require.NoError(t, err)
+		require.Equal(t, 3, rebuilt.Building, "the same definition in a new version")
+		within(t, soon, func() bool {
+			require.NoError(t, b.Maintain(t.Context()))
+			s, err := b.Show(t.Context(), order("sums").Name)
+			require.NoError(t, err)
+			return s.Active == 3
+		}, "it switches by itself")
+		require.Equal(t, `{"n":2,"sum":4.50}`, g.rows(t, "sums", us)["V-1"])
+	})
 }
 
 // TestChange_FailureHaltsNewVersionOnly also fixes nothing: it is cancelled.
 func TestChange_FailureHaltsNewVersionOnly(t *testing.T) {
 	t.Parallel()
-	g := newCustomFixture(t)
-	le := g.entity(t, "acme", "USMF")
-	r, _ := g.node(t)
-	g.create(t, "sums", definition("acme", ".data.vendor", counts, posted))
-	for _, amount := range []string{"1", "x", "3"} {
-		g.write(t, le, posted, `{"vendor":"V-1","amount":"`+amount+`"}`)
-	}
-	_, err := g.change("sums", definition("acme", ".data.vendor", sums, posted))
-	require.Equal(t, "projection.trial_failed", fault.CodeOf(err))
-	_, err = g.service.Change(t.Context(), custom.Creation{Name: "sums", Definition: definition("acme", ".data.vendor", sums, posted), By: "bob", SkipTrial: true}, true)
-	require.NoError(t, err)
-	b := g.rebuilds()
-	show := func() projections.Rebuild {
-		s, err := b.Show(t.Context(), order("sums").Name)
+	synctest.Test(t, func(t *testing.T) {
+		g := newRunningFixture(t)
+		le := g.entity(t, "acme", "USMF")
+		g.node(t)
+		g.create(t, "sums", definition("acme", ".data.vendor", counts, posted))
+		for _, amount := range []string{"1", "x", "3"} {
+			g.write(t, le, posted, `{"vendor":"V-1","amount":"`+amount+`"}`)
+		}
+		_, err := g.change("sums", definition("acme", ".data.vendor", sums, posted))
+		require.Equal(t, "projection.trial_failed", fault.CodeOf(err))
+		_, err = g.service.Change(t.Context(), custom.Creation{Name: "sums", Definition: definition("acme", ".data.vendor", sums, posted), By: "bob", SkipTrial: true}, true)
 		require.NoError(t, err)
-		return s
-	}
-	g.until(t, r, func() bool { g.clock.Advance(time.Second); return show().Halted == 1 }, "the new version is halted")
-	g.write(t, le, posted, `{"vendor":"V-1","amount":"4"}`)
-	g.until(t, r, func() bool { return g.rows(t, "sums", le)["V-1"] == `{"n":4}` }, "the active version continues")
-	require.NoError(t, b.Maintain(t.Context()))
-	require.Equal(t, 1, show().Active)
-	_, err = b.Switch(t.Context(), order("sums"))
-	require.Equal(t, projection.CodeVersionHalted, fault.CodeOf(err))
-	require.NotContains(t, err.Error(), "acme/")
-	_, err = b.Cancel(t.Context(), order("sums"))
-	require.NoError(t, err)
-	require.Equal(t, []int{2}, show().Dropping)
-	for len(show().Dropping) > 0 {
+		b := g.rebuilds()
+		show := func() projections.Rebuild {
+			s, err := b.Show(t.Context(), order("sums").Name)
+			require.NoError(t, err)
+			return s
+		}
+		within(t, halted, func() bool { return show().Halted == 1 }, "the new version is halted")
+		g.write(t, le, posted, `{"vendor":"V-1","amount":"4"}`)
+		within(t, soon, func() bool { return g.rows(t, "sums", le)["V-1"] == `{"n":4}` }, "the active version continues")
 		require.NoError(t, b.Maintain(t.Context()))
-	}
-	require.Equal(t, `{"n":4}`, g.rows(t, "sums", le)["V-1"])
+		require.Equal(t, 1, show().Active)
+		_, err = b.Switch(t.Context(), order("sums"))
+		require.Equal(t, projection.CodeVersionHalted, fault.CodeOf(err))
+		require.NotContains(t, err.Error(), "acme/")
+		_, err = b.Cancel(t.Context(), order("sums"))
+		require.NoError(t, err)
+		require.Equal(t, []int{2}, show().Dropping)
+		for len(show().Dropping) > 0 {
+			require.NoError(t, b.Maintain(t.Context()))
+		}
+		require.Equal(t, `{"n":4}`, g.rows(t, "sums", le)["V-1"])
+	})
 }
 
 func TestChange_ConcurrentChanges(t *testing.T) {
@@ -243,65 +247,69 @@ func TestChange_Limits(t *testing.T) {
 // TestDelete_EndsChange removes the rows of both versions.
 func TestDelete_EndsChange(t *testing.T) {
 	t.Parallel()
-	g := newCustomFixture(t)
-	le := g.entity(t, "acme", "USMF")
-	r, stop := g.node(t)
-	g.write(t, le, posted, `{"vendor":"V-1","amount":"1"}`)
-	p := g.create(t, "sums", definition("acme", ".data.vendor", sums))
-	_, err := g.change("sums", definition("acme", ".data.vendor", counts))
-	require.NoError(t, err)
-	stored := func(version int) int {
-		rows, _, err := g.store.ProjectionRows.ListProjectionRows(t.Context(), ports.ProjectionRowQuery{Projection: p.Name, Version: version, Partition: le.Partition, Limit: 10})
+	synctest.Test(t, func(t *testing.T) {
+		g := newRunningFixture(t)
+		le := g.entity(t, "acme", "USMF")
+		_, stop := g.node(t)
+		g.write(t, le, posted, `{"vendor":"V-1","amount":"1"}`)
+		p := g.create(t, "sums", definition("acme", ".data.vendor", sums))
+		_, err := g.change("sums", definition("acme", ".data.vendor", counts))
 		require.NoError(t, err)
-		return len(rows)
-	}
-	g.until(t, r, func() bool { return stored(1) == 1 && stored(2) == 1 }, "both have a row")
-	require.NoError(t, g.service.Delete(t.Context(), "acme", "sums", "ada"))
-	_, err = g.change("sums", definition("acme", ".id", counts))
-	require.Equal(t, "projection.not_found", fault.CodeOf(err))
-	stop()
-	for range 3 {
-		require.NoError(t, g.rebuilds().Maintain(t.Context()))
-	}
-	require.Zero(t, stored(1)+stored(2))
-	require.Equal(t, 3, g.create(t, "sums", definition("acme", ".id", counts)).Version)
+		stored := func(version int) int {
+			rows, _, err := g.store.ProjectionRows.ListProjectionRows(t.Context(), ports.ProjectionRowQuery{Projection: p.Name, Version: version, Partition: le.Partition, Limit: 10})
+			require.NoError(t, err)
+			return len(rows)
+		}
+		within(t, soon, func() bool { return stored(1) == 1 && stored(2) == 1 }, "both have a row")
+		require.NoError(t, g.service.Delete(t.Context(), "acme", "sums", "ada"))
+		_, err = g.change("sums", definition("acme", ".id", counts))
+		require.Equal(t, "projection.not_found", fault.CodeOf(err))
+		stop()
+		for range 3 {
+			require.NoError(t, g.rebuilds().Maintain(t.Context()))
+		}
+		require.Zero(t, stored(1)+stored(2))
+		require.Equal(t, 3, g.create(t, "sums", definition("acme", ".id", counts)).Version)
+	})
 }
 
 // TestRunner_SkipsDefinitionOfLaterRelease: a node that cannot read a definition builds
 // nothing with it, and the versions that it can read continue.
 func TestRunner_SkipsDefinitionOfLaterRelease(t *testing.T) {
 	t.Parallel()
-	g := newCustomFixture(t)
-	le := g.entity(t, "acme", "USMF")
-	r, _ := g.node(t)
-	p := g.create(t, "sums", definition("acme", ".data.vendor", counts))
-	later := projection.Projection{
-		Name: p.Name, Version: 2, Role: projection.Building, Status: projection.Running, Settings: projection.DefaultSettings(), SelfSwitching: true, ChangedBy: "ada",
-		Definition: []byte(`{"tenant_id":"acme","filter":{"sites":["S-1"]},"key":".id","fold":".event"}`),
-	}
-	_, err := g.store.ProjectionVersions.AddProjection(t.Context(), later)
-	require.NoError(t, err)
-	g.write(t, le, posted, `{"vendor":"V-1"}`)
-	g.until(t, r, func() bool { return g.rows(t, "sums", le)["V-1"] == `{"n":1}` }, "what it can read continues")
-	at, err := g.store.Projections.Checkpoints(t.Context(), p.Name, 2)
-	require.NoError(t, err)
-	require.Empty(t, at, "it was not begun")
-	b := g.rebuilds()
-	require.NoError(t, b.Maintain(t.Context()))
-	_, err = b.Compare(t.Context(), p.Name, 0, []event.PartitionID{le.Partition}, 1)
-	require.Equal(t, projection.CodeUnreadable, fault.CodeOf(err))
-	o := order("sums")
-	o.Force = true
-	_, err = b.Switch(t.Context(), o)
-	require.Equal(t, projection.CodeUnreadable, fault.CodeOf(err))
-	views, err := g.operations().List(t.Context(), []event.PartitionID{le.Partition})
-	require.NoError(t, err)
-	require.Len(t, views, 2, "operators see it")
-	require.Equal(t, projection.CodeUnreadable, fault.CodeOf(onlyErr(g.service.Versions(t.Context(), "acme", "sums"))))
-	_, err = g.change("sums", definition("acme", ".id", "1"))
-	require.Equal(t, projection.CodeBeingChanged, fault.CodeOf(err))
-	_, err = b.Cancel(t.Context(), order("sums"))
-	require.NoError(t, err)
+	synctest.Test(t, func(t *testing.T) {
+		g := newRunningFixture(t)
+		le := g.entity(t, "acme", "USMF")
+		g.node(t)
+		p := g.create(t, "sums", definition("acme", ".data.vendor", counts))
+		later := projection.Projection{
+			Name: p.Name, Version: 2, Role: projection.Building, Status: projection.Running, Settings: projection.DefaultSettings(), SelfSwitching: true, ChangedBy: "ada",
+			Definition: []byte(`{"tenant_id":"acme","filter":{"sites":["S-1"]},"key":".id","fold":".event"}`),
+		}
+		_, err := g.store.ProjectionVersions.AddProjection(t.Context(), later)
+		require.NoError(t, err)
+		g.write(t, le, posted, `{"vendor":"V-1"}`)
+		within(t, soon, func() bool { return g.rows(t, "sums", le)["V-1"] == `{"n":1}` }, "what it can read continues")
+		at, err := g.store.Projections.Checkpoints(t.Context(), p.Name, 2)
+		require.NoError(t, err)
+		require.Empty(t, at, "it was not begun")
+		b := g.rebuilds()
+		require.NoError(t, b.Maintain(t.Context()))
+		_, err = b.Compare(t.Context(), p.Name, 0, []event.PartitionID{le.Partition}, 1)
+		require.Equal(t, projection.CodeUnreadable, fault.CodeOf(err))
+		o := order("sums")
+		o.Force = true
+		_, err = b.Switch(t.Context(), o)
+		require.Equal(t, projection.CodeUnreadable, fault.CodeOf(err))
+		views, err := g.operations().List(t.Context(), []event.PartitionID{le.Partition})
+		require.NoError(t, err)
+		require.Len(t, views, 2, "operators see it")
+		require.Equal(t, projection.CodeUnreadable, fault.CodeOf(onlyErr(g.service.Versions(t.Context(), "acme", "sums"))))
+		_, err = g.change("sums", definition("acme", ".id", "1"))
+		require.Equal(t, projection.CodeBeingChanged, fault.CodeOf(err))
+		_, err = b.Cancel(t.Context(), order("sums"))
+		require.NoError(t, err)
+	})
 }
 
 // TestRebuild_RefusesPartitionOfOtherDefinition starts to rebuild one legal entity just
@@ -352,42 +360,44 @@ func (r renamed) Apply(ctx context.Context, tx ports.ProjectionTx, b ports.Proje
 // and does not prevent a switch to the newer one.
 func TestChange_EventTypeChangesBetweenVersions(t *testing.T) {
 	t.Parallel()
-	g := newCustomFixture(t)
-	le := g.entity(t, "acme", "USMF")
-	var begun atomic.Bool
-	g.service = testkit.Must(custom.New(custom.Config{
-		Compiler: jq.NewWithLimits(untimedLimits()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Decisions: g.decisions, Entities: g.store.Directory, Events: g.store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits},
-		Upcast: func(h ports.ProjectionHandler) ports.ProjectionHandler { return renamed{h, &begun} },
-	}))
-	r, _ := g.node(t)
-	g.create(t, "sums", definition("acme", `.data.vendor // error("none")`, counts))
-	require.NoError(t, g.operations().Configure(t.Context(), order("sums").Name, projection.Settings{MaxAttempts: 1}, projections.Decider{By: "ada"}))
-	g.write(t, le, posted, `{"vendor":"V-1"}`)
-	g.until(t, r, func() bool { return g.rows(t, "sums", le)["V-1"] == `{"n":1}` }, "before")
-	begun.Store(true)
-	_, err := g.service.Change(t.Context(), custom.Creation{Name: "sums", Definition: definition("acme", ".data.supplier", `"new"`), By: "bob", SkipTrial: true}, false)
-	require.NoError(t, err)
-	g.write(t, le, posted, `{"vendor":"V-1"}`)
-	b := g.rebuilds()
-	var halted []ports.Checkpoint
-	g.until(t, r, func() bool {
-		halted, err = g.store.Projections.Checkpoints(t.Context(), order("sums").Name, 1)
+	synctest.Test(t, func(t *testing.T) {
+		g := newRunningFixture(t)
+		le := g.entity(t, "acme", "USMF")
+		var begun atomic.Bool
+		g.service = testkit.Must(custom.New(custom.Config{
+			Compiler: jq.NewWithLimits(jq.DefaultLimits()), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Decisions: g.decisions, Entities: g.store.Directory, Events: g.store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits},
+			Upcast: func(h ports.ProjectionHandler) ports.ProjectionHandler { return renamed{h, &begun} },
+		}))
+		g.node(t)
+		g.create(t, "sums", definition("acme", `.data.vendor // error("none")`, counts))
+		require.NoError(t, g.operations().Configure(t.Context(), order("sums").Name, projection.Settings{MaxAttempts: 1}, projections.Decider{By: "ada"}))
+		g.write(t, le, posted, `{"vendor":"V-1"}`)
+		within(t, soon, func() bool { return g.rows(t, "sums", le)["V-1"] == `{"n":1}` }, "before")
+		begun.Store(true)
+		_, err := g.service.Change(t.Context(), custom.Creation{Name: "sums", Definition: definition("acme", ".data.supplier", `"new"`), By: "bob", SkipTrial: true}, false)
 		require.NoError(t, err)
-		s, err := b.Show(t.Context(), order("sums").Name)
+		g.write(t, le, posted, `{"vendor":"V-1"}`)
+		b := g.rebuilds()
+		var halted []ports.Checkpoint
+		within(t, soon, func() bool {
+			halted, err = g.store.Projections.Checkpoints(t.Context(), order("sums").Name, 1)
+			require.NoError(t, err)
+			s, err := b.Show(t.Context(), order("sums").Name)
+			require.NoError(t, err)
+			return halted[0].Status == projection.Halted && s.Progress.Remaining() == 0
+		}, "the older one cannot continue, the newer one does")
+		require.Equal(t, `{"n":1}`, g.rows(t, "sums", le)["V-1"], "its rows are as they were")
+		_, err = b.Switch(t.Context(), order("sums"))
 		require.NoError(t, err)
-		return halted[0].Status == projection.Halted && s.Progress.Remaining() == 0
-	}, "the older one cannot continue, the newer one does")
-	require.Equal(t, `{"n":1}`, g.rows(t, "sums", le)["V-1"], "its rows are as they were")
-	_, err = b.Switch(t.Context(), order("sums"))
-	require.NoError(t, err)
-	require.Equal(t, `"new"`, g.rows(t, "sums", le)["V-1"])
-	_, err = b.Rollback(t.Context(), order("sums"))
-	require.Equal(t, projection.CodeVersionHalted, fault.CodeOf(err))
-	back := order("sums")
-	back.Force = true
-	_, err = b.Rollback(t.Context(), back)
-	require.NoError(t, err)
-	require.Equal(t, `{"n":1}`, g.rows(t, "sums", le)["V-1"])
+		require.Equal(t, `"new"`, g.rows(t, "sums", le)["V-1"])
+		_, err = b.Rollback(t.Context(), order("sums"))
+		require.Equal(t, projection.CodeVersionHalted, fault.CodeOf(err))
+		back := order("sums")
+		back.Force = true
+		_, err = b.Rollback(t.Context(), back)
+		require.NoError(t, err)
+		require.Equal(t, `{"n":1}`, g.rows(t, "sums", le)["V-1"])
+	})
 }
 
 func onlyErr(_ any, err error) error { return err }

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -26,8 +27,7 @@ import (
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
 const (
-	maxWait = time.Minute
-	posted  = "shop.invoice.posted"
+	posted = "shop.invoice.posted"
 	// sums counts invoices and adds their amounts up, by vendor.
 	sums = `{n: ((.state.n // 0) + 1), sum: ((.state.sum // 0) + (.event.data.amount | tonumber))}`
 )
@@ -53,10 +53,20 @@ func untimedLimits() jq.Limits {
 
 func newCustomFixture(t *testing.T) *customFixture {
 	t.Helper()
-	g := &customFixture{clock: testkit.NewClock(start), ids: system.NewIDs()}
+	return newFixtureAt(t, testkit.NewClock(start), untimedLimits())
+}
+
+// newRunningFixture makes a fixture for nodes in simulated time, in which programs take none.
+func newRunningFixture(t *testing.T) *customFixture {
+	t.Helper()
+	return newFixtureAt(t, testkit.NewRunningClock(start), jq.DefaultLimits())
+}
+
+func newFixtureAt(t *testing.T, clock *testkit.Clock, limits jq.Limits) *customFixture {
+	t.Helper()
+	g := &customFixture{clock: clock, ids: system.NewIDs()}
 	g.store = memory.New(memory.Config{LogName: "x", Clock: g.clock})
 	g.decisions = testkit.Must(conformance.NewAdministrativeLog(g.clock)).Projections()
-	limits := untimedLimits()
 	limits.Steps, limits.Work, limits.OutputBytes = 100_000, 8<<20, projection.MaxState+1024
 	g.config = custom.Config{
 		Compiler: jq.NewWithLimits(limits), Rows: g.store.ProjectionRows, Register: g.store.ProjectionVersions, Decisions: g.decisions, Entities: g.store.Directory, Events: g.store.Events, Recompute: custom.RecomputeConfig{RecomputeLimits: recomputeLimits},
@@ -147,7 +157,7 @@ var recomputeLimits = custom.RecomputeLimits{MaxEvents: 10_000, MaxRead: 200_000
 func (g *customFixture) node(t *testing.T) (r *projections.Runner, stop func()) {
 	t.Helper()
 	r, err := projections.New(projections.Config{
-		Store: g.store.Projections, Log: g.store.Events, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Custom: g.service, Heads: heads{g.store, g.clock}, Clock: g.clock, Limits: conformance.ProjectorLimits(func(l *projections.Limits) { l.Refresh = time.Millisecond }),
+		Store: g.store.Projections, Log: g.store.Events, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Custom: g.service, Heads: heads{g.store, g.clock}, Clock: g.clock, Limits: conformance.ProjectorLimits(nil),
 	}, nil, nil)
 	require.NoError(t, err)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -158,11 +168,21 @@ func (g *customFixture) node(t *testing.T) (r *projections.Runner, stop func()) 
 	return r, stop
 }
 
-// until lets time pass until a condition holds.
-func (g *customFixture) until(t *testing.T, r *projections.Runner, condition func() bool, what string) {
+// within lets at most a time pass until a condition holds.
+func within(t *testing.T, most time.Duration, condition func() bool, what string) {
 	t.Helper()
-	testkit.Eventually(t, maxWait, func() bool { g.clock.Advance(50 * time.Millisecond); r.Wake(); return condition() }, what)
+	synctest.Wait()
+	for step := 500 * time.Millisecond; !condition(); most -= step {
+		require.GreaterOrEqual(t, most, step, what)
+		<-time.After(step)
+		synctest.Wait()
+	}
 }
+
+const (
+	soon   = 2 * time.Second       // the node reads the register once in a second, and the log twice
+	halted = 15*time.Second + soon // five attempts, with 1, 2, 4 and 8 seconds between them
+)
 
 func (g *customFixture) operations() *projections.Operations {
 	return projections.NewOperations(projections.OperationsConfig{

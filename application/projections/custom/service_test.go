@@ -7,7 +7,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
-	"time"
+	"testing/synctest"
 
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
@@ -89,70 +89,74 @@ func cents(text string) (n int64) {
 // TestRunner_CreatedAndDeletedProjections also restarts and resets.
 func TestRunner_CreatedAndDeletedProjections(t *testing.T) {
 	t.Parallel()
-	g := newCustomFixture(t)
-	le := g.entity(t, "acme", "USMF")
-	r, stop := g.node(t)
-	g.write(t, le, posted, `{"vendor":"V-1","amount":"10.10"}`)
-	g.create(t, "sums", definition("acme", ".data.vendor", sums, posted))
-	shows := func(le ports.LegalEntity, want string) func() bool {
-		return func() bool { return g.rows(t, "sums", le)["V-1"] == want }
-	}
-	g.until(t, r, shows(le, `{"n":1,"sum":10.10}`), "what was there before is read")
-	later := g.entity(t, "acme", "DEMF")
-	g.write(t, later, posted, `{"vendor":"V-1","amount":"3.00"}`)
-	g.until(t, r, shows(later, `{"n":1,"sum":3.00}`), "a legal entity that comes later is read")
-	stop()
-	r, _ = g.node(t)
-	g.write(t, le, posted, `{"vendor":"V-1","amount":"0.05"}`)
-	g.until(t, r, shows(le, `{"n":2,"sum":10.15}`), "after a restart it continues")
+	synctest.Test(t, func(t *testing.T) {
+		g := newRunningFixture(t)
+		le := g.entity(t, "acme", "USMF")
+		_, stop := g.node(t)
+		g.write(t, le, posted, `{"vendor":"V-1","amount":"10.10"}`)
+		g.create(t, "sums", definition("acme", ".data.vendor", sums, posted))
+		shows := func(le ports.LegalEntity, want string) func() bool {
+			return func() bool { return g.rows(t, "sums", le)["V-1"] == want }
+		}
+		within(t, soon, shows(le, `{"n":1,"sum":10.10}`), "what was there before is read")
+		later := g.entity(t, "acme", "DEMF")
+		g.write(t, later, posted, `{"vendor":"V-1","amount":"3.00"}`)
+		within(t, soon, shows(later, `{"n":1,"sum":3.00}`), "a legal entity that comes later is read")
+		stop()
+		g.node(t)
+		g.write(t, le, posted, `{"vendor":"V-1","amount":"0.05"}`)
+		within(t, soon, shows(le, `{"n":2,"sum":10.15}`), "after a restart it continues")
 
-	ops, name := g.operations(), projection.CustomName("acme", "sums")
-	require.NoError(t, ops.Do(t.Context(), projections.Command{Name: name, Action: projection.Pause, Decider: projections.Decider{By: "ada"}}))
-	require.NoError(t, ops.Do(t.Context(), projections.Command{Name: name, Action: projection.Reset, Partitions: []event.PartitionID{le.Partition}, Decider: projections.Decider{By: "ada"}}))
-	require.Empty(t, g.rows(t, "sums", le))
-	require.NotEmpty(t, g.rows(t, "sums", later))
-	require.NoError(t, ops.Do(t.Context(), projections.Command{Name: name, Action: projection.Resume, Decider: projections.Decider{By: "ada"}}))
-	g.until(t, r, shows(le, `{"n":2,"sum":10.15}`), "after a reset it is the same")
+		ops, name := g.operations(), projection.CustomName("acme", "sums")
+		require.NoError(t, ops.Do(t.Context(), projections.Command{Name: name, Action: projection.Pause, Decider: projections.Decider{By: "ada"}}))
+		require.NoError(t, ops.Do(t.Context(), projections.Command{Name: name, Action: projection.Reset, Partitions: []event.PartitionID{le.Partition}, Decider: projections.Decider{By: "ada"}}))
+		require.Empty(t, g.rows(t, "sums", le))
+		require.NotEmpty(t, g.rows(t, "sums", later))
+		require.NoError(t, ops.Do(t.Context(), projections.Command{Name: name, Action: projection.Resume, Decider: projections.Decider{By: "ada"}}))
+		within(t, soon, shows(le, `{"n":2,"sum":10.15}`), "after a reset it is the same")
 
-	require.NoError(t, g.service.Delete(t.Context(), "acme", "sums", "ada"))
-	_, err := g.service.Rows(t.Context(), custom.RowsQuery{Name: "sums", Entity: le, Limit: 1})
-	require.Equal(t, "projection.not_found", fault.CodeOf(err))
-	rebuilds := testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Log: g.store.Events, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Clock: g.clock, MaxBehind: 1000}))
-	for range 3 {
-		require.NoError(t, rebuilds.Maintain(t.Context()))
-	}
-	left, _, err := g.store.ProjectionRows.ListProjectionRows(t.Context(), ports.ProjectionRowQuery{Projection: name, Version: 1, Partition: le.Partition})
-	require.NoError(t, err)
-	require.Empty(t, left, "its rows are swept")
-	again := g.create(t, "sums", definition("acme", ".data.vendor", `{first: (.state.first // .event.data.amount)}`, posted))
-	require.Equal(t, 2, again.Version, "a number is not given twice")
-	g.until(t, r, shows(le, `{"first":"10.10"}`), "another one of the same name")
+		require.NoError(t, g.service.Delete(t.Context(), "acme", "sums", "ada"))
+		_, err := g.service.Rows(t.Context(), custom.RowsQuery{Name: "sums", Entity: le, Limit: 1})
+		require.Equal(t, "projection.not_found", fault.CodeOf(err))
+		rebuilds := testkit.Must(projections.NewRebuilds(projections.RebuildsConfig{Store: g.store.Projections, Log: g.store.Events, Register: g.store.ProjectionVersions, Versions: g.store.ProjectionVersions, Clock: g.clock, MaxBehind: 1000}))
+		for range 3 {
+			require.NoError(t, rebuilds.Maintain(t.Context()))
+		}
+		left, _, err := g.store.ProjectionRows.ListProjectionRows(t.Context(), ports.ProjectionRowQuery{Projection: name, Version: 1, Partition: le.Partition})
+		require.NoError(t, err)
+		require.Empty(t, left, "its rows are swept")
+		again := g.create(t, "sums", definition("acme", ".data.vendor", `{first: (.state.first // .event.data.amount)}`, posted))
+		require.Equal(t, 2, again.Version, "a number is not given twice")
+		within(t, soon, shows(le, `{"first":"10.10"}`), "another one of the same name")
+	})
 }
 
 // TestRunner_PoisonEventHaltsOneLegalEntity also shows that a dead letter holds no value.
 func TestRunner_PoisonEventHaltsOneLegalEntity(t *testing.T) {
 	t.Parallel()
-	g := newCustomFixture(t)
-	bad, good := g.entity(t, "acme", "BAD"), g.entity(t, "acme", "GOOD")
-	r, _ := g.node(t)
-	g.create(t, "sums", definition("acme", ".data.vendor", sums, posted))
-	g.write(t, bad, posted, `{"vendor":"V-1","amount":"1"}`)
-	g.write(t, bad, posted, `{"vendor":"V-1","amount":"SECRET"}`)
-	g.write(t, bad, posted, `{"vendor":"V-1","amount":"2"}`)
-	g.write(t, good, posted, `{"vendor":"V-1","amount":"3"}`)
-	letters := func() []ports.DeadLetter {
-		all, err := g.store.ProjectionVersions.ListDeadLetters(t.Context(), ports.DeadLetterQuery{Kind: ports.LetterOfProjection})
-		require.NoError(t, err)
-		return all
-	}
-	g.until(t, r, func() bool { g.clock.Advance(time.Second); return len(letters()) == 1 }, "it goes to the dead letters")
-	d := letters()[0]
-	require.Equal(t, []any{bad.Partition, event.Sequence(2), "transform.failed", "at /fold"}, []any{d.Partition, d.Sequence, d.Code, d.Detail})
-	require.Equal(t, map[string]string{"V-1": `{"n":1,"sum":1}`}, g.rows(t, "sums", bad), "what came before it is kept")
-	g.until(t, r, func() bool { return g.rows(t, "sums", good)["V-1"] == `{"n":1,"sum":3}` }, "the other ones continue")
-	g.until(t, r, func() bool { return r.Health() == nil }, "a tenant's program makes no node degraded")
-	require.NoError(t, g.operations().Do(t.Context(), projections.Command{Name: projection.CustomName("acme", "sums"), Action: projection.Skip, Partition: bad.Partition, Decider: projections.Decider{By: "ada"}}))
-	g.until(t, r, func() bool { return g.rows(t, "sums", bad)["V-1"] == `{"n":2,"sum":3}` }, "skipped, it continues")
+	synctest.Test(t, func(t *testing.T) {
+		g := newRunningFixture(t)
+		bad, good := g.entity(t, "acme", "BAD"), g.entity(t, "acme", "GOOD")
+		r, _ := g.node(t)
+		g.create(t, "sums", definition("acme", ".data.vendor", sums, posted))
+		g.write(t, bad, posted, `{"vendor":"V-1","amount":"1"}`)
+		g.write(t, bad, posted, `{"vendor":"V-1","amount":"SECRET"}`)
+		g.write(t, bad, posted, `{"vendor":"V-1","amount":"2"}`)
+		g.write(t, good, posted, `{"vendor":"V-1","amount":"3"}`)
+		letters := func() []ports.DeadLetter {
+			all, err := g.store.ProjectionVersions.ListDeadLetters(t.Context(), ports.DeadLetterQuery{Kind: ports.LetterOfProjection})
+			require.NoError(t, err)
+			return all
+		}
+		within(t, halted, func() bool { return len(letters()) == 1 }, "it goes to the dead letters")
+		d := letters()[0]
+		require.Equal(t, []any{bad.Partition, event.Sequence(2), "transform.failed", "at /fold"}, []any{d.Partition, d.Sequence, d.Code, d.Detail})
+		require.Equal(t, map[string]string{"V-1": `{"n":1,"sum":1}`}, g.rows(t, "sums", bad), "what came before it is kept")
+		within(t, soon, func() bool { return g.rows(t, "sums", good)["V-1"] == `{"n":1,"sum":3}` }, "the other ones continue")
+		within(t, soon, func() bool { return r.Health() == nil }, "a tenant's program makes no node degraded")
+		require.NoError(t, g.operations().Do(t.Context(), projections.Command{Name: projection.CustomName("acme", "sums"), Action: projection.Skip, Partition: bad.Partition, Decider: projections.Decider{By: "ada"}}))
+		within(t, soon, func() bool { return g.rows(t, "sums", bad)["V-1"] == `{"n":2,"sum":3}` }, "skipped, it continues")
+	})
 }
 
 // TestCreate_ProgramLimits tries programs that do not end or make too much.
@@ -221,42 +225,44 @@ func TestCreate_DryRun(t *testing.T) {
 // TestService_TenantIsolation has two tenants with projections of one name.
 func TestService_TenantIsolation(t *testing.T) {
 	t.Parallel()
-	g := newCustomFixture(t)
-	acme, rival := g.entity(t, "acme", "USMF"), g.entity(t, "rival", "USMF")
-	r, _ := g.node(t)
-	g.write(t, acme, posted, `{"vendor":"V-1","amount":"1"}`)
-	g.write(t, rival, posted, `{"vendor":"V-1","amount":"2"}`)
-	own := g.create(t, "sums", definition("acme", ".data.vendor", sums))
-	_, err := g.service.Rows(t.Context(), custom.RowsQuery{Name: "sums", Entity: rival, Limit: 1})
-	require.Equal(t, "projection.not_found", fault.CodeOf(err))
-	require.Equal(t, "projection.not_found", fault.CodeOf(g.service.Delete(t.Context(), "rival", "sums", "eve")))
-	require.Equal(t, "projection.not_found", fault.CodeOf(g.service.Delete(t.Context(), "rival", own.Name, "eve")))
-	g.until(t, r, func() bool { return g.rows(t, "sums", acme)["V-1"] == `{"n":1,"sum":1}` }, "it is read")
-	checkpoints, err := g.store.Projections.Checkpoints(t.Context(), own.Name, own.Version)
-	require.NoError(t, err)
-	require.Len(t, checkpoints, 1, "the other tenant's log is not read")
+	synctest.Test(t, func(t *testing.T) {
+		g := newRunningFixture(t)
+		acme, rival := g.entity(t, "acme", "USMF"), g.entity(t, "rival", "USMF")
+		g.node(t)
+		g.write(t, acme, posted, `{"vendor":"V-1","amount":"1"}`)
+		g.write(t, rival, posted, `{"vendor":"V-1","amount":"2"}`)
+		own := g.create(t, "sums", definition("acme", ".data.vendor", sums))
+		_, err := g.service.Rows(t.Context(), custom.RowsQuery{Name: "sums", Entity: rival, Limit: 1})
+		require.Equal(t, "projection.not_found", fault.CodeOf(err))
+		require.Equal(t, "projection.not_found", fault.CodeOf(g.service.Delete(t.Context(), "rival", "sums", "eve")))
+		require.Equal(t, "projection.not_found", fault.CodeOf(g.service.Delete(t.Context(), "rival", own.Name, "eve")))
+		within(t, soon, func() bool { return g.rows(t, "sums", acme)["V-1"] == `{"n":1,"sum":1}` }, "it is read")
+		checkpoints, err := g.store.Projections.Checkpoints(t.Context(), own.Name, own.Version)
+		require.NoError(t, err)
+		require.Len(t, checkpoints, 1, "the other tenant's log is not read")
 
-	g.create(t, "sums", definition("rival", ".data.vendor", `{other: true}`))
-	g.until(t, r, func() bool { return g.rows(t, "sums", rival)["V-1"] == `{"other":true}` }, "the other one is read")
-	require.Equal(t, `{"n":1,"sum":1}`, g.rows(t, "sums", acme)["V-1"])
-	views, err := g.operations().List(t.Context(), []event.PartitionID{acme.Partition})
-	require.NoError(t, err)
-	require.Len(t, views, 1)
-	require.Equal(t, own.Name, views[0].Name)
-	require.Len(t, views[0].Partitions, 1)
+		g.create(t, "sums", definition("rival", ".data.vendor", `{other: true}`))
+		within(t, soon, func() bool { return g.rows(t, "sums", rival)["V-1"] == `{"other":true}` }, "the other one is read")
+		require.Equal(t, `{"n":1,"sum":1}`, g.rows(t, "sums", acme)["V-1"])
+		views, err := g.operations().List(t.Context(), []event.PartitionID{acme.Partition})
+		require.NoError(t, err)
+		require.Len(t, views, 1)
+		require.Equal(t, own.Name, views[0].Name)
+		require.Len(t, views[0].Partitions, 1)
 
-	_, h, _, err := g.service.Prepare(own)
-	require.NoError(t, err)
-	_, _, err = g.store.Projections.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: own.Name, Version: own.Version, Partition: rival.Partition}}, h)
-	require.Equal(t, "projection.foreign_event", fault.CodeOf(err), "from any caller")
-	_, _, err = g.service.Create(t.Context(), custom.Creation{Name: "sums", Definition: definition("acme", ".id", ".event"), By: "ada"})
-	require.Equal(t, projection.CodeExists, fault.CodeOf(err))
-	for i := 1; i < projection.MaxCustom; i++ {
-		g.create(t, fmt.Sprint("p", i), definition("acme", ".id", ".event"))
-	}
-	_, _, err = g.service.Create(t.Context(), custom.Creation{Name: "more", Definition: definition("acme", ".id", ".event"), By: "ada"})
-	require.Equal(t, "projection.too_many", fault.CodeOf(err))
-	g.create(t, "more", definition("rival", ".id", "true"))
+		_, h, _, err := g.service.Prepare(own)
+		require.NoError(t, err)
+		_, _, err = g.store.Projections.Advance(t.Context(), ports.ProjectionAdvance{ProjectionWork: ports.ProjectionWork{Projection: own.Name, Version: own.Version, Partition: rival.Partition}}, h)
+		require.Equal(t, "projection.foreign_event", fault.CodeOf(err), "from any caller")
+		_, _, err = g.service.Create(t.Context(), custom.Creation{Name: "sums", Definition: definition("acme", ".id", ".event"), By: "ada"})
+		require.Equal(t, projection.CodeExists, fault.CodeOf(err))
+		for i := 1; i < projection.MaxCustom; i++ {
+			g.create(t, fmt.Sprint("p", i), definition("acme", ".id", ".event"))
+		}
+		_, _, err = g.service.Create(t.Context(), custom.Creation{Name: "more", Definition: definition("acme", ".id", ".event"), By: "ada"})
+		require.Equal(t, "projection.too_many", fault.CodeOf(err))
+		g.create(t, "more", definition("rival", ".id", "true"))
+	})
 }
 
 // TestFold_KeepsSealedValues shows that no program sees a personal value, and that
