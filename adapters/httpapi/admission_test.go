@@ -28,7 +28,7 @@ func (h *apiFixture) hold(t *testing.T, role string, size int64) (finish func() 
 	r.Header.Set("Expect", "100-continue")
 	go func() {
 		defer close(status)
-		res, err := http.DefaultClient.Do(r)
+		res, err := h.client.Do(r)
 		if err == nil {
 			_ = res.Body.Close()
 			status <- res.StatusCode
@@ -126,7 +126,7 @@ func TestAppend_BatchOfEmptyEvents(t *testing.T) { //nolint:paralleltest // see 
 	require.NoError(t, err)
 	r.Header = h.bearer("module")
 	r.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultClient.Do(r)
+	res, err := h.client.Do(r)
 	require.NoError(t, err)
 	text, err := io.ReadAll(res.Body)
 	require.NoError(t, err)

@@ -127,7 +127,7 @@ func TestAccessLog_Unavailable(t *testing.T) {
 	})
 	machine, _ := h.personalRecords(t)
 	config.Disclosures = refusedRecord{config.Disclosures}
-	away := &apiFixture{tokens: h.tokens, log: h.log, store: h.store}
+	away := &apiFixture{network: h.network, tokens: h.tokens, log: h.log, store: h.store}
 	away.serve(t, newServer(t, *config))
 	away.loadContract(t)
 	for path, token := range map[string]string{

@@ -6,11 +6,11 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/coder/websocket"
@@ -18,6 +18,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
 	"github.com/erpbackbone/backbone/application/live"
+	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
@@ -52,7 +53,7 @@ func (h *apiFixture) openEventSource(t *testing.T, path, token, lastID string) *
 	if lastID != "" {
 		r.Header.Set("Last-Event-ID", lastID)
 	}
-	res, err := http.DefaultClient.Do(r)
+	res, err := h.client.Do(r)
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = res.Body.Close() })
 	require.Equal(t, http.StatusOK, res.StatusCode)
@@ -284,7 +285,7 @@ func (h *apiFixture) dial(t *testing.T, path string, header http.Header, protoco
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 	defer cancel()
-	conn, res, err := websocket.Dial(ctx, strings.Replace(h.url, "http", "ws", 1)+path, &websocket.DialOptions{HTTPHeader: header, Subprotocols: protocols})
+	conn, res, err := websocket.Dial(ctx, strings.Replace(h.url, "http", "ws", 1)+path, &websocket.DialOptions{HTTPClient: h.client, HTTPHeader: header, Subprotocols: protocols})
 	if err != nil && res != nil {
 		text, _ := io.ReadAll(res.Body)
 		require.NoError(t, err, string(text))
@@ -342,26 +343,30 @@ func expectMessage(t *testing.T, conn *websocket.Conn, want string) message {
 
 func TestWebSockets(t *testing.T) {
 	t.Parallel()
-	h := startAPIWithFeeds(t, live.Limits{Heartbeat: 50 * time.Millisecond})
-	h.machineType(t)
-	h.appendMachines(t, "USMF", 2)
-	browser := h.dial(t, "/api/subscribe/streams/$all?from=0", nil, "backbone.v1", "bearer."+h.tokens["auditor"])
-	require.Equal(t, "backbone.v1", browser.Subprotocol())
-	first := expectMessage(t, browser, "event")
-	require.Equal(t, "1", first.Event.Sequence)
-	require.Equal(t, "2", expectMessage(t, browser, "event").Event.Sequence)
-	require.NotEmpty(t, expectMessage(t, browser, "caughtUp").Cursor)
-	expectMessage(t, browser, "heartbeat")
-	require.NoError(t, browser.Close(websocket.StatusNormalClosure, ""))
+	synctest.Test(t, func(t *testing.T) {
+		h := startSimulatedAPI(t)
+		h.machineType(t)
+		h.appendMachines(t, "USMF", 2)
+		browser := h.dial(t, "/api/subscribe/streams/$all?from=0", nil, "backbone.v1", "bearer."+h.tokens["auditor"])
+		require.Equal(t, "backbone.v1", browser.Subprotocol())
+		first := expectMessage(t, browser, "event")
+		require.Equal(t, "1", first.Event.Sequence)
+		require.Equal(t, "2", expectMessage(t, browser, "event").Event.Sequence)
+		require.NotEmpty(t, expectMessage(t, browser, "caughtUp").Cursor)
+		begun := time.Now()
+		expectMessage(t, browser, "heartbeat")
+		require.Equal(t, configs.Default().Feeds.Heartbeat, time.Since(begun))
+		require.NoError(t, browser.Close(websocket.StatusNormalClosure, ""))
 
-	again := h.dial(t, "/api/subscribe/streams/$all?from="+first.Cursor, h.bearer("auditor"))
-	require.Equal(t, "2", expectMessage(t, again, "event").Event.Sequence)
-	expectMessage(t, again, "caughtUp")
-	h.appendMachines(t, "DEMF", 1)
-	require.Equal(t, "DEMF", expectMessage(t, again, "event").Event.Scope.LegalEntity)
-	stream := h.dial(t, "/api/subscribe/streams/machine/M-17?legal_entity=USMF&from=2", h.bearer("auditor"))
-	require.Equal(t, 2, *expectMessage(t, stream, "event").Version)
-	require.Equal(t, 2, *expectMessage(t, stream, "caughtUp").Version)
+		again := h.dial(t, "/api/subscribe/streams/$all?from="+first.Cursor, h.bearer("auditor"))
+		require.Equal(t, "2", expectMessage(t, again, "event").Event.Sequence)
+		expectMessage(t, again, "caughtUp")
+		h.appendMachines(t, "DEMF", 1)
+		require.Equal(t, "DEMF", expectMessage(t, again, "event").Event.Scope.LegalEntity)
+		stream := h.dial(t, "/api/subscribe/streams/machine/M-17?legal_entity=USMF&from=2", h.bearer("auditor"))
+		require.Equal(t, 2, *expectMessage(t, stream, "event").Version)
+		require.Equal(t, 2, *expectMessage(t, stream, "caughtUp").Version)
+	})
 }
 
 func TestWebSocketSubscribeMessage(t *testing.T) {
@@ -415,75 +420,81 @@ func (c *changingAccess) Authenticate(ctx context.Context, token string) (ports.
 
 func TestFeedEndsWithLostRights(t *testing.T) {
 	t.Parallel()
-	access := &changingAccess{}
-	h := startAPIWithFeeds(t, live.Limits{AccessCheckInterval: 20 * time.Millisecond}, func(c *httpapi.Config) { access.Access, c.Access = c.Access, access })
-	h.machineType(t)
-	h.appendMachines(t, "USMF", 1)
-	for name, c := range map[string]struct {
-		path   string
-		change func(ports.Principal) (ports.Principal, error)
-		code   string
-		close  websocket.StatusCode
-	}{
-		"expired token": {"/api/subscribe/streams/$all?from=0", func(ports.Principal) (ports.Principal, error) {
-			return ports.Principal{}, fault.New(fault.Unauthenticated, "auth.token_expired", "ask for a new one")
-		}, "auth.token_expired", 4401},
-		"role": {"/api/subscribe/streams/$all?from=0", func(p ports.Principal) (ports.Principal, error) {
-			p.Roles = []string{"admin"}
-			return p, nil
-		}, "auth.forbidden", 4403},
-		"legal entity of all": {"/api/subscribe/streams/$all?from=0", func(p ports.Principal) (ports.Principal, error) {
-			p.LegalEntities = []string{"USMF"}
-			return p, nil
-		}, "feed.rights_changed", 4403},
-		"named legal entity": {"/api/subscribe/streams/$all?from=0&legal_entities=USMF", func(p ports.Principal) (ports.Principal, error) {
-			p.LegalEntities = []string{"DEMF"}
-			return p, nil
-		}, "legal_entity.not_found", 4404},
-		"legal entity of a stream": {"/api/subscribe/streams/machine/M-17?legal_entity=USMF&from=1", func(p ports.Principal) (ports.Principal, error) {
-			p.LegalEntities = []string{"DEMF"}
-			return p, nil
-		}, "legal_entity.not_found", 4404},
-	} {
-		access.now.Store(nil)
-		conn := h.dial(t, c.path, h.bearer("auditor"))
-		require.Equal(t, "1", expectMessage(t, conn, "event").Event.Sequence, name)
-		expectMessage(t, conn, "caughtUp")
-		access.now.Store(&c.change)
-		m := expectMessage(t, conn, "error")
-		require.Equal(t, c.code, m.Problem.Code, name)
-		require.True(t, m.Cursor != "" || m.Version != nil, name)
-		_, err := readMessage(t, conn)
-		require.Equal(t, c.close, websocket.CloseStatus(err), name)
-	}
+	synctest.Test(t, func(t *testing.T) {
+		access := &changingAccess{}
+		h := startSimulatedAPI(t, func(c *httpapi.Config) { access.Access, c.Access = c.Access, access })
+		h.machineType(t)
+		h.appendMachines(t, "USMF", 1)
+		for name, c := range map[string]struct {
+			path   string
+			change func(ports.Principal) (ports.Principal, error)
+			code   string
+			close  websocket.StatusCode
+		}{
+			"expired token": {"/api/subscribe/streams/$all?from=0", func(ports.Principal) (ports.Principal, error) {
+				return ports.Principal{}, fault.New(fault.Unauthenticated, "auth.token_expired", "ask for a new one")
+			}, "auth.token_expired", 4401},
+			"role": {"/api/subscribe/streams/$all?from=0", func(p ports.Principal) (ports.Principal, error) {
+				p.Roles = []string{"admin"}
+				return p, nil
+			}, "auth.forbidden", 4403},
+			"legal entity of all": {"/api/subscribe/streams/$all?from=0", func(p ports.Principal) (ports.Principal, error) {
+				p.LegalEntities = []string{"USMF"}
+				return p, nil
+			}, "feed.rights_changed", 4403},
+			"named legal entity": {"/api/subscribe/streams/$all?from=0&legal_entities=USMF", func(p ports.Principal) (ports.Principal, error) {
+				p.LegalEntities = []string{"DEMF"}
+				return p, nil
+			}, "legal_entity.not_found", 4404},
+			"legal entity of a stream": {"/api/subscribe/streams/machine/M-17?legal_entity=USMF&from=1", func(p ports.Principal) (ports.Principal, error) {
+				p.LegalEntities = []string{"DEMF"}
+				return p, nil
+			}, "legal_entity.not_found", 4404},
+		} {
+			access.now.Store(nil)
+			begun := time.Now()
+			conn := h.dial(t, c.path, h.bearer("auditor"))
+			require.Equal(t, "1", expectMessage(t, conn, "event").Event.Sequence, name)
+			expectMessage(t, conn, "caughtUp")
+			access.now.Store(&c.change)
+			m := expectMessage(t, conn, "error")
+			require.Equal(t, c.code, m.Problem.Code, name)
+			require.Equal(t, configs.Default().Feeds.Review, time.Since(begun), name)
+			require.True(t, m.Cursor != "" || m.Version != nil, name)
+			_, err := readMessage(t, conn)
+			require.Equal(t, c.close, websocket.CloseStatus(err), name)
+		}
+	})
 }
 
 // The access list of a stream is checked against the present roles of its reader.
 func TestStreamFeedLostRole(t *testing.T) {
 	t.Parallel()
-	access := &changingAccess{}
-	h := startAPIWithFeeds(t, live.Limits{AccessCheckInterval: 20 * time.Millisecond}, func(c *httpapi.Config) { access.Access, c.Access = c.Access, access })
-	h.machineType(t)
-	h.appendMachines(t, "USMF", 1)
-	a := h.do(t, testRequest{method: "PUT", path: "/api/streams/machine/M-17/metadata?legal_entity=USMF", token: "admin", body: `{"acl":{"read":["auditor"]}}`})
-	require.Equal(t, http.StatusOK, a.status, string(a.body))
-	conn := h.dial(t, "/api/subscribe/streams/machine/M-17?legal_entity=USMF&from=1", h.bearer("auditor"))
-	require.Equal(t, "1", expectMessage(t, conn, "event").Event.Sequence)
-	change := func(p ports.Principal) (ports.Principal, error) {
-		p.Roles = []string{"controller"} // who may follow feeds, but not this one
-		return p, nil
-	}
-	access.now.Store(&change)
-	for {
-		m, err := readMessage(t, conn)
-		require.NoError(t, err, "the feed continues")
-		if m.Type == "error" {
-			require.Equal(t, "stream.access_denied", m.Problem.Code)
-			break
+	synctest.Test(t, func(t *testing.T) {
+		access := &changingAccess{}
+		h := startSimulatedAPI(t, func(c *httpapi.Config) { access.Access, c.Access = c.Access, access })
+		h.machineType(t)
+		h.appendMachines(t, "USMF", 1)
+		a := h.do(t, testRequest{method: "PUT", path: "/api/streams/machine/M-17/metadata?legal_entity=USMF", token: "admin", body: `{"acl":{"read":["auditor"]}}`})
+		require.Equal(t, http.StatusOK, a.status, string(a.body))
+		conn := h.dial(t, "/api/subscribe/streams/machine/M-17?legal_entity=USMF&from=1", h.bearer("auditor"))
+		require.Equal(t, "1", expectMessage(t, conn, "event").Event.Sequence)
+		change := func(p ports.Principal) (ports.Principal, error) {
+			p.Roles = []string{"controller"} // who may follow feeds, but not this one
+			return p, nil
 		}
-	}
-	_, err := readMessage(t, conn)
-	require.Equal(t, websocket.StatusCode(4403), websocket.CloseStatus(err))
+		access.now.Store(&change)
+		for {
+			m, err := readMessage(t, conn)
+			require.NoError(t, err, "the feed continues")
+			if m.Type == "error" {
+				require.Equal(t, "stream.access_denied", m.Problem.Code)
+				break
+			}
+		}
+		_, err := readMessage(t, conn)
+		require.Equal(t, websocket.StatusCode(4403), websocket.CloseStatus(err))
+	})
 }
 
 // A server that stops informs its readers at once, with the cursor to continue at.
@@ -519,27 +530,34 @@ func TestFeedShutdown(t *testing.T) {
 // cursor without loss.
 func TestSlowFeedReaderIsDisconnected(t *testing.T) {
 	t.Parallel()
-	h := startAPI(t, func(c *httpapi.Config) { c.Live.WriteTimeout = time.Second })
-	h.machineType(t)
-	filler := fmt.Sprintf(`"data":{"hours":1,"filler":[%s0]}`, strings.Repeat("1000000000,", 8000))
-	for range 15 {
+	synctest.Test(t, func(t *testing.T) {
+		h := startSimulatedAPI(t)
+		h.machineType(t)
+		filler := fmt.Sprintf(`"data":{"hours":1,"filler":[%s0]}`, strings.Repeat("1000000000,", 8000))
 		one := strings.Replace(serviced(""), `"data":{"hours":2.5}`, filler, 1)
 		a := h.do(t, testRequest{method: "POST", path: "/api/events", token: "module", body: events(one, one, one, one, one, one, one, one, one, one)})
 		require.Equal(t, http.StatusCreated, a.status, string(a.body))
-	}
-	conn, err := net.Dial("tcp", strings.TrimPrefix(h.url, "http://"))
-	require.NoError(t, err)
-	defer func() { _ = conn.Close() }()
-	require.NoError(t, conn.(*net.TCPConn).SetReadBuffer(16<<10))
-	_, err = fmt.Fprintf(conn, "GET /api/subscribe/streams/$all HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", h.tokens["auditor"])
-	require.NoError(t, err)
-	require.Eventually(t, func() bool { return strings.Contains(h.log.String(), "feed.reader_too_slow") }, waitLimit, 10*time.Millisecond)
-	text, _ := io.ReadAll(conn) // the bytes in flight; then the connection is aborted
-	ids := strings.Split(string(text), "\nid: ")
-	require.Greater(t, len(ids), 1)
-	seen := strings.Count(string(text), "\n\n") - 2 // header, retry; the last event may be cut
-	e := h.openEventSource(t, "/api/subscribe/streams/$all", "auditor", strings.SplitN(ids[len(ids)-2], "\n", 2)[0])
-	require.Equal(t, fmt.Sprintf("USMF/%d", len(ids)-1), e.sequence(), "%d whole events were seen", seen)
+		conn := h.dialRaw(t)
+		_, err := fmt.Fprintf(conn, "GET /api/subscribe/streams/$all HTTP/1.1\r\nHost: x\r\nAuthorization: Bearer %s\r\n\r\n", h.tokens["auditor"])
+		require.NoError(t, err)
+		text := make([]byte, 400<<10) // four events and a part of the fifth
+		_, err = io.ReadFull(conn, text)
+		require.NoError(t, err)
+		tooSlow := func(after time.Duration) bool {
+			<-time.After(after)
+			synctest.Wait()
+			return strings.Contains(h.log.String(), "feed.reader_too_slow")
+		}
+		require.False(t, tooSlow(configs.Default().Feeds.WriteTimeout-1))
+		require.True(t, tooSlow(1))
+		rest, _ := io.ReadAll(conn) // the connection is aborted
+		text = append(text, rest...)
+		ids := strings.Split(string(text), "\nid: ")
+		require.Greater(t, len(ids), 1)
+		seen := strings.Count(string(text), "\n\n") - 2 // header, retry; the last event may be cut
+		e := h.openEventSource(t, "/api/subscribe/streams/$all", "auditor", strings.SplitN(ids[len(ids)-2], "\n", 2)[0])
+		require.Equal(t, fmt.Sprintf("USMF/%d", len(ids)-1), e.sequence(), "%d whole events were seen", seen)
+	})
 }
 
 // TestFeedPositionAheadOfLog uses server-sent events, which must be

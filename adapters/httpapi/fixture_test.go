@@ -167,6 +167,8 @@ type apiFixture struct {
 	url         string
 	store       *memory.Database
 	principals  ports.Principals
+	network     network
+	client      *http.Client
 	disclosures *disclosure.Service
 	tokens      map[string]string
 	log         *bytesLog
@@ -254,8 +256,19 @@ func startAPI(t testing.TB, change ...func(*httpapi.Config)) *apiFixture {
 // startAPIWithFeeds is startAPI with limits of live feeds; those that are 0 are the defaults.
 func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.Config)) *apiFixture {
 	t.Helper()
+	return startAPIOn(t, loopback, feeds, change...)
+}
+
+// startSimulatedAPI is startAPI in a bubble of testing/synctest.
+func startSimulatedAPI(t testing.TB, change ...func(*httpapi.Config)) *apiFixture {
+	t.Helper()
+	return startAPIOn(t, memoryNetwork, live.Limits{}, change...)
+}
+
+func startAPIOn(t testing.TB, network network, feeds live.Limits, change ...func(*httpapi.Config)) *apiFixture {
+	t.Helper()
 	ctx, clock, ids, schemas := t.Context(), system.Clock{}, system.NewIDs(), jsonschema.New()
-	h := &apiFixture{store: memory.New(memory.Config{LogName: "test.example", Deployment: 1}), tokens: map[string]string{}, log: &bytesLog{}}
+	h := &apiFixture{network: network, store: memory.New(memory.Config{LogName: "test.example", Deployment: 1}), tokens: map[string]string{}, log: &bytesLog{}}
 	catalog, err := module.Build(schemas, noteModule{}, module.Joined{administration.Module{}, pipeline.Module{}}, streams.Module{})
 	require.NoError(t, err)
 	policies := catalog.Policies
@@ -364,8 +377,8 @@ func startAPIWithFeeds(t testing.TB, feeds live.Limits, change ...func(*httpapi.
 
 func (h *apiFixture) serve(t testing.TB, server *httpapi.Server) {
 	t.Helper()
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
+	listener, client := h.network(t)
+	h.client = client
 	served := make(chan error, 1)
 	go func() { served <- server.Serve(listener) }()
 	t.Cleanup(func() {
@@ -377,11 +390,35 @@ func (h *apiFixture) serve(t testing.TB, server *httpapi.Server) {
 	h.url = "http://" + listener.Addr().String()
 }
 
+// dialRaw opens a connection of a test that speaks HTTP itself.
+func (h *apiFixture) dialRaw(t *testing.T) net.Conn {
+	t.Helper()
+	connection, err := h.client.Transport.(*http.Transport).DialContext(t.Context(), "tcp", strings.TrimPrefix(h.url, "http://"))
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = connection.Close() })
+	return connection
+}
+
+// network makes a listener and a client that reaches it.
+type network func(t testing.TB) (net.Listener, *http.Client)
+
+func loopback(t testing.TB) (net.Listener, *http.Client) {
+	t.Helper()
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(t, err)
+	return listener, http.DefaultClient
+}
+
+func memoryNetwork(testing.TB) (net.Listener, *http.Client) {
+	p := newPipes()
+	return p, p.client()
+}
+
 // loadContract reads the document that the server serves; every answer is
 // checked against it.
 func (h *apiFixture) loadContract(t testing.TB) {
 	t.Helper()
-	res, err := http.Get(h.url + "/api/openapi.yaml")
+	res, err := h.client.Get(h.url + "/api/openapi.yaml")
 	require.NoError(t, err)
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)
@@ -439,7 +476,7 @@ func (h *apiFixture) do(t *testing.T, a testRequest) testAnswer {
 		}
 		return r
 	}
-	res, err := http.DefaultClient.Do(build())
+	res, err := h.client.Do(build())
 	require.NoError(t, err)
 	defer func() { _ = res.Body.Close() }()
 	body, err := io.ReadAll(res.Body)

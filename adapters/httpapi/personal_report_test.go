@@ -162,7 +162,7 @@ func TestPersonalReport_BreaksOff(t *testing.T) {
 	require.NoError(t, err)
 	r.Header.Set("Authorization", "Bearer "+h.tokens["compliance"])
 	r.Header.Set("Access-Reason", "ticket 4711")
-	res, err := http.DefaultClient.Do(r)
+	res, err := h.client.Do(r)
 	require.NoError(t, err)
 	defer func() { _ = res.Body.Close() }()
 	body, err := io.ReadAll(res.Body)

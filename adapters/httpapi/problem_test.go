@@ -16,6 +16,7 @@ import (
 	"regexp"
 	"strings"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -228,7 +229,7 @@ func TestEndlessBody(t *testing.T) {
 	require.NoError(t, err)
 	r.Header.Set("Authorization", "Bearer "+h.tokens["module"])
 	r.Header.Set("Content-Type", "application/json")
-	res, err := http.DefaultClient.Do(r)
+	res, err := h.client.Do(r)
 	require.NoError(t, err)
 	defer func() { _ = res.Body.Close() }()
 	require.Equal(t, http.StatusRequestEntityTooLarge, res.StatusCode)
@@ -309,30 +310,30 @@ func (allowingAccess) Authorize(context.Context, ports.Principal, tenancy.Action
 // A sender that stalls does not hold a connection for ever.
 func TestSlowBody(t *testing.T) {
 	t.Parallel()
-	catalog, err := module.Build(nil)
-	require.NoError(t, err)
-	s := newServer(t, httpapi.Config{Access: allowingAccess{}, Catalog: catalog, Limits: limitsOf(func(l *httpapi.Limits) { l.Body = 50 * time.Millisecond })})
-	h := &apiFixture{}
-	h.serve(t, s)
-	for name, body := range map[string]string{"stalls": "2\r\n{}\r\n", "breaks off": "2\r\n{}\r\nnonsense\r\n"} {
-		connection, err := net.Dial("tcp", strings.TrimPrefix(h.url, "http://"))
+	synctest.Test(t, func(t *testing.T) {
+		catalog, err := module.Build(nil)
 		require.NoError(t, err)
-		defer func() { _ = connection.Close() }()
-		require.NoError(t, connection.SetDeadline(time.Now().Add(waitFor)))
-		_, err = io.WriteString(connection, "POST /api/intents HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"+body)
-		require.NoError(t, err)
-		res, err := http.ReadResponse(bufio.NewReader(connection), nil)
-		require.NoError(t, err, name)
-		text, err := io.ReadAll(res.Body)
-		require.NoError(t, err)
-		require.NoError(t, res.Body.Close())
-		require.True(t, res.Close)
-		if name == "stalls" {
-			require.Equal(t, http.StatusGatewayTimeout, res.StatusCode)
-			require.Contains(t, string(text), "http.body_too_slow")
-		} else {
-			require.Equal(t, http.StatusBadRequest, res.StatusCode)
-			require.Contains(t, string(text), "http.body_incomplete")
+		s := newServer(t, httpapi.Config{Access: allowingAccess{}, Catalog: catalog, Limits: limitsOf(nil)})
+		h := &apiFixture{network: memoryNetwork}
+		h.serve(t, s)
+		for name, body := range map[string]string{"stalls": "2\r\n{}\r\n", "breaks off": "2\r\n{}\r\nnonsense\r\n"} {
+			connection, begun := h.dialRaw(t), time.Now()
+			_, err := io.WriteString(connection, "POST /api/intents HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n"+body)
+			require.NoError(t, err)
+			res, err := http.ReadResponse(bufio.NewReader(connection), nil)
+			require.NoError(t, err, name)
+			text, err := io.ReadAll(res.Body)
+			require.NoError(t, err)
+			require.NoError(t, res.Body.Close())
+			require.True(t, res.Close)
+			if name == "stalls" {
+				require.Equal(t, http.StatusGatewayTimeout, res.StatusCode)
+				require.Contains(t, string(text), "http.body_too_slow")
+				require.Equal(t, limitsOf(nil).Body, time.Since(begun))
+			} else {
+				require.Equal(t, http.StatusBadRequest, res.StatusCode)
+				require.Contains(t, string(text), "http.body_incomplete")
+			}
 		}
-	}
+	})
 }

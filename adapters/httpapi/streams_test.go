@@ -13,6 +13,7 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/getkin/kin-openapi/openapi3filter"
@@ -149,7 +150,7 @@ func TestCompression(t *testing.T) {
 		require.NoError(t, err)
 		r.Header.Set("Authorization", "Bearer "+h.tokens["auditor"])
 		r.Header.Set("Accept-Encoding", accepted) // set by the test, so that the client does not decompress
-		res, err := http.DefaultClient.Do(r)
+		res, err := h.client.Do(r)
 		require.NoError(t, err)
 		defer func() { _ = res.Body.Close() }()
 		body, err := io.ReadAll(res.Body)
@@ -189,7 +190,7 @@ func (h *apiFixture) export(t *testing.T, parameters, token string) (lines []str
 	r, err := http.NewRequestWithContext(t.Context(), "GET", h.url+"/api/events/export?"+parameters, nil)
 	require.NoError(t, err)
 	r.Header.Set("Authorization", "Bearer "+h.tokens[token])
-	res, err := http.DefaultClient.Do(r)
+	res, err := h.client.Do(r)
 	require.NoError(t, err)
 	defer func() { _ = res.Body.Close() }()
 	require.Equal(t, http.StatusOK, res.StatusCode)
@@ -317,6 +318,9 @@ func TestExportEndsWithToken(t *testing.T) {
 	require.Contains(t, lines[300], `{"error":{"type":"/problems/auth.token_expired"`)
 }
 
+// pageDelay is almost as long as a request of TestLongExport may take.
+const pageDelay = 1900 * time.Millisecond
+
 // slowLog delays every page.
 type slowLog struct{ log }
 
@@ -324,27 +328,29 @@ func (l slowLog) Events(ctx context.Context, sel query.Selection) (query.Page, e
 	select {
 	case <-ctx.Done():
 		return query.Page{}, ctx.Err()
-	case <-time.After(1900 * time.Millisecond):
+	case <-time.After(pageDelay):
 		return l.log.Events(ctx, sel)
 	}
 }
 
 // The deadline bounds a page, not an export.
-func TestDrillLongExport(t *testing.T) {
+func TestLongExport(t *testing.T) {
 	t.Parallel()
-	var slow httpapi.Config
-	h := startAPI(t, func(c *httpapi.Config) { slow = *c })
-	h.machineType(t)
-	h.appendMachines(t, "USMF", 1600)                                                                       // pages of 100, 200, 400, 800 and 100
-	limits := limitsOf(func(l *httpapi.Limits) { l.Request, l.Body = 9*time.Second, 100*time.Millisecond }) // with room for a busy machine
-	slow.Events, slow.Limits = slowLog{slow.Events}, limits
-	server := newServer(t, slow)
-	h.serve(t, server)
-	started := time.Now()
-	lines, err := h.export(t, "stream_type=scope&stream_id=USMF", "auditor")
-	require.NoError(t, err)
-	require.Len(t, lines, 1600)
-	require.Greater(t, time.Since(started), limits.Request+limits.Body)
+	synctest.Test(t, func(t *testing.T) {
+		var slow httpapi.Config
+		h := startSimulatedAPI(t, func(c *httpapi.Config) { slow = *c })
+		h.machineType(t)
+		h.appendMachines(t, "USMF", 350) // pages of 100, 200 and 50
+		limits := limitsOf(func(l *httpapi.Limits) { l.Request, l.Body = 2*time.Second, 100*time.Millisecond })
+		slow.Events, slow.Limits = slowLog{slow.Events}, limits
+		server := newServer(t, slow)
+		h.serve(t, server)
+		started := time.Now()
+		lines, err := h.export(t, "stream_type=scope&stream_id=USMF", "auditor")
+		require.NoError(t, err)
+		require.Len(t, lines, 350)
+		require.Equal(t, 3*pageDelay, time.Since(started), "longer than a request may take")
+	})
 }
 
 func TestStreams(t *testing.T) {
