@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -31,6 +33,22 @@ func TestBackground_Limits(t *testing.T) {
 	require.True(t, b.Do("a", func(context.Context) { done = true }), "there is room again")
 	b.Wait()
 	require.True(t, done)
+}
+
+func TestBackground_JobTimesOut(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b, begun := streams.NewBackground(), time.Now()
+		t.Cleanup(b.Close)
+		var failed error
+		require.True(t, b.Do("a", func(ctx context.Context) {
+			<-ctx.Done()
+			failed = ctx.Err()
+		}))
+		b.Wait()
+		require.ErrorIs(t, failed, context.DeadlineExceeded)
+		require.Equal(t, 30*time.Second, time.Since(begun))
+	})
 }
 
 func TestBackground_Close(t *testing.T) {

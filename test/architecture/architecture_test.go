@@ -74,7 +74,7 @@ func TestNoSleepInTests(t *testing.T) {
 			continue
 		}
 		for _, line := range callsTo(s.positions, s.file, "time", "Sleep") {
-			findings = append(findings, violation(s.path, line, "wait on a condition instead (testkit.Eventually)"))
+			findings = append(findings, violation(s.path, line, "wait in simulated time (testing/synctest), or for a condition (testkit.Eventually)"))
 		}
 	}
 	report(t, findings, "sleeping in tests")
