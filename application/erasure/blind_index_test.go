@@ -9,7 +9,9 @@ import (
 	"log/slog"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -20,6 +22,7 @@ import (
 	"github.com/erpbackbone/backbone/application/erasure"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/query"
+	"github.com/erpbackbone/backbone/application/subscriptions"
 	kinds "github.com/erpbackbone/backbone/domain/blindindex"
 	access "github.com/erpbackbone/backbone/domain/disclosure"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -596,3 +599,55 @@ func (otherSecrets) Derive(_ context.Context, tenantID, purpose, label string) (
 }
 
 var _ erasure.Index = ports.BlindIndex(nil)
+
+// TestIndex_RunsOnOneNode has a node stop: another one continues with its next renewal.
+func TestIndex_RunsOnOneNode(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		b := newErasureFixtureAt(t, testkit.NewRunningClock(start))
+		heads := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: b.store.Events, WakeUps: b.store.Events, Clock: b.clock, Poll: time.Second}))
+		start := func(run func(context.Context)) (stop func()) {
+			ctx, cancel := context.WithCancel(t.Context())
+			var running sync.WaitGroup
+			running.Go(func() { run(ctx) })
+			stop = func() { cancel(); running.Wait() }
+			t.Cleanup(stop)
+			return stop
+		}
+		node := func(name string) *blindindex.Index {
+			return b.newIndex(&searches{}, func(c *blindindex.Config) {
+				c.Changes, c.Node, c.Limits.Interval, c.Limits.Renew = heads, name, time.Second, 10*time.Second
+			})
+		}
+		first, second := node("node-1"), node("node-2")
+		requireHolder := func(name string) {
+			t.Helper()
+			list, err := b.store.Leases.List(t.Context(), "blind-index")
+			require.NoError(t, err)
+			require.Len(t, list, 1)
+			require.Equal(t, name, list[0].Holder)
+		}
+		requireFound := func(email string, persons int) {
+			t.Helper()
+			require.Len(t, b.search(t, second, kinds.Email, email).Persons, persons)
+		}
+		start(heads.Run)
+		stop := start(first.Run)
+		pass(time.Second)
+		start(second.Run)
+		pass(time.Second)
+		requireHolder("node-1")
+		b.appendEvents(t, b.de, contactedType, "E-1", 2)
+		pass(2 * time.Second) // the events of an interval are read at once
+		requireFound("mail1@example.org", 1)
+		requireHolder("node-1")
+
+		stop()
+		b.appendEvents(t, b.de, contactedType, "E-2", 2)
+		pass(5 * time.Second)
+		requireFound("mail1@example.org", 1)
+		pass(5 * time.Second)
+		requireFound("mail1@example.org", 2)
+		requireHolder("node-2")
+	})
+}
