@@ -67,7 +67,7 @@ type Config struct {
 }
 
 // Timing holds the intervals of a Dispatcher. They are no settings: servers use
-// StandardTiming, and tests shorten it.
+// StandardTiming.
 type Timing struct {
 	ReconcileInterval time.Duration // how often to look for endpoints
 	TTL               time.Duration // of a lease; another node takes over the endpoints of a dead one after it
