@@ -45,7 +45,7 @@ var readQueries = []string{
 	eventlogdb.SearchLog, eventlogdb.SearchLogBackward, eventlogdb.MatchEvents, eventlogdb.GetSequenceAt, eventlogdb.ListLineage,
 	eventlogdb.ListDescendants, eventlogdb.ListKeySpans, eventlogdb.ListKeyMatches, eventlogdb.ListTypeMatches,
 	eventlogdb.GetStreamStatus, eventlogdb.ListStreamRows, eventlogdb.ListStreamRowsWithEnds, intentsdb.GetIdempotencyKey, intentsdb.GetIntent, intentsdb.ListWaitingIntents,
-	intentsdb.ListIntents, intentsdb.ListIntentsBackward, intentsdb.ListIntentsOfStatus, intentsdb.ListIntentsOfStatusBackward,
+	intentsdb.ListBoundIntents, intentsdb.ListIntents, intentsdb.ListIntentsBackward, intentsdb.ListIntentsOfStatus, intentsdb.ListIntentsOfStatusBackward,
 	monitordb.ListSequencesAt, monitordb.CountCommits, monitordb.SampleEvents, monitordb.GetStreamSize, monitordb.ListProjectionLags, monitordb.GetWaitingIntents, monitordb.ListInstalledPolicies,
 	streamsdb.GetSnapshotEpoch, streamsdb.ListEntitySnapshots, streamsdb.SaveEntitySnapshot, streamsdb.DeleteOldEntitySnapshots, streamsdb.MarkEntitySnapshotsStale,
 	streamsdb.GetStreamSnapshot, streamsdb.CountStreamRedactions, streamsdb.RemoveStreamSnapshot, streamsdb.CountEntityRedactions, streamsdb.RemoveEntitySnapshot, streamsdb.SaveStreamSnapshot, streamsdb.DeleteOldStreamSnapshots,

@@ -173,7 +173,7 @@ func (s *Store) BoundIntents(ctx context.Context, p event.PartitionID, after eve
 	out := make([]ports.BoundIntent, len(rows))
 	for i := range rows {
 		r := &rows[i]
-		out[i] = ports.BoundIntent{EventIntent: r.EventIntentID.Bytes, EventType: r.EventType.String, EventPayload: r.EventPayload}
+		out[i] = ports.BoundIntent{EventIntent: r.EventIntentID.Bytes, EventType: r.EventType, EventPayload: r.EventPayload}
 		if out[i].Intent, err = storedIntent(&r.BackboneIntent); err != nil {
 			out[i].Intent, out[i].Unreadable = intent.Intent{ID: r.BackboneIntent.ID.Bytes}, true
 		}

@@ -134,10 +134,18 @@ func (q *Queries) HasRedactions(ctx context.Context, db DBTX, arg *HasRedactions
 }
 
 const ListBoundIntents = `-- name: ListBoundIntents :many
-SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by, i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id, i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, i.rules, i.refusal, i.payload, i.last_sequence, i.documents, i.caused_by_partition, e.intent_id AS event_intent_id, e.type AS event_type, p.payload AS event_payload
+SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by, i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id, i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, i.rules, i.refusal, i.payload, i.last_sequence, i.documents, i.caused_by_partition, e.intent_id AS event_intent_id, coalesce(e.type, '')::text AS event_type, p.payload AS event_payload
 FROM backbone.intents i
-LEFT JOIN backbone.events e ON e.partition_id = i.partition_id AND e.sequence = i.last_sequence
-LEFT JOIN backbone.event_payloads p ON p.partition_id = i.partition_id AND p.sequence = i.last_sequence
+LEFT JOIN LATERAL (
+    SELECT x.intent_id, x.type FROM backbone.events x
+    WHERE x.partition_id = $1 AND x.sequence = i.last_sequence
+    LIMIT 1
+) e ON true
+LEFT JOIN LATERAL (
+    SELECT x.payload FROM backbone.event_payloads x
+    WHERE x.partition_id = $1 AND x.sequence = i.last_sequence
+    LIMIT 1
+) p ON true
 WHERE i.partition_id = $1 AND i.id > $2::uuid
 ORDER BY i.id
 LIMIT $3::int
@@ -152,12 +160,13 @@ type ListBoundIntentsParams struct {
 type ListBoundIntentsRow struct {
 	BackboneIntent BackboneIntent
 	EventIntentID  pgtype.UUID
-	EventType      pgtype.Text
+	EventType      string
 	EventPayload   []byte
 }
 
 // A page of rows by id, each with the event that binds it. One statement sees both as of one
-// moment.
+// moment. The probes are LATERAL subqueries with LIMIT 1: without it PostgreSQL, before its first
+// statistics, compares every row of the page with every event of the partition.
 func (q *Queries) ListBoundIntents(ctx context.Context, db DBTX, arg *ListBoundIntentsParams) ([]ListBoundIntentsRow, error) {
 	rows, err := db.Query(ctx, ListBoundIntents, arg.PartitionID, arg.AfterID, arg.PageSize)
 	if err != nil {

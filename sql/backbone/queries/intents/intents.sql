@@ -29,11 +29,20 @@ WHERE i.partition_id = @partition_id AND i.id = ANY (@ids::uuid[]);
 
 -- name: ListBoundIntents :many
 -- A page of rows by id, each with the event that binds it. One statement sees both as of one
--- moment.
-SELECT sqlc.embed(i), e.intent_id AS event_intent_id, e.type AS event_type, p.payload AS event_payload
+-- moment. The probes are LATERAL subqueries with LIMIT 1: without it PostgreSQL, before its first
+-- statistics, compares every row of the page with every event of the partition.
+SELECT sqlc.embed(i), e.intent_id AS event_intent_id, coalesce(e.type, '')::text AS event_type, p.payload AS event_payload
 FROM backbone.intents i
-LEFT JOIN backbone.events e ON e.partition_id = i.partition_id AND e.sequence = i.last_sequence
-LEFT JOIN backbone.event_payloads p ON p.partition_id = i.partition_id AND p.sequence = i.last_sequence
+LEFT JOIN LATERAL (
+    SELECT x.intent_id, x.type FROM backbone.events x
+    WHERE x.partition_id = @partition_id AND x.sequence = i.last_sequence
+    LIMIT 1
+) e ON true
+LEFT JOIN LATERAL (
+    SELECT x.payload FROM backbone.event_payloads x
+    WHERE x.partition_id = @partition_id AND x.sequence = i.last_sequence
+    LIMIT 1
+) p ON true
 WHERE i.partition_id = @partition_id AND i.id > @after_id::uuid
 ORDER BY i.id
 LIMIT @page_size::int;
