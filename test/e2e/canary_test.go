@@ -128,9 +128,9 @@ func startCanaryServer(t *testing.T) *canaryServer {
 	for _, folder := range []string{"tap", "traces", "answers", "files", "tables"} {
 		require.NoError(t, os.Mkdir(filepath.Join(c.outside, folder), 0o700))
 	}
-	settings, err := os.OpenFile(filepath.Join(c.dir, "pg", "data", "postgresql.auto.conf"), os.O_APPEND|os.O_WRONLY, 0)
-	require.NoError(t, err)
-	_, err = settings.WriteString(`
+	// `backbone doctor` runs here, which wants fsync.
+	configurePostgres(t, c.dir, `
+fsync = 'on'
 wal_keep_size = '4GB'
 shared_preload_libraries = 'pg_stat_statements'
 pg_stat_statements.track = 'all'
@@ -139,8 +139,8 @@ track_activity_query_size = '64kB'
 log_connections = 'on'
 log_checkpoints = 'on'
 `)
-	require.NoError(t, errors.Join(err, settings.Close()))
 	c.dev = startOn(t, c.dir, recoveryStart)
+	var err error
 	c.super, err = pgx.Connect(t.Context(), superuser(t, c.dir))
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = c.super.Close(context.Background()) })

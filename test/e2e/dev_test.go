@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -16,6 +17,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 )
 
@@ -99,8 +101,15 @@ var seed = sync.OnceValues(func() (*seeded, error) {
 		return nil, err
 	}
 	s := &seeded{dir: filepath.Join(scratch, "seed"), heads: map[string]string{}}
+	ctx, cancel := context.WithTimeout(context.Background(), recoveryStart)
+	defer cancel()
+	disabled := make(chan error, 1)
+	go func() { disabled <- disableSync(ctx, s.dir) }()
 	d, err := startDev(path, s.dir, recoveryStart) // whether it was fast enough is looked at elsewhere
 	if err != nil {
+		return nil, err
+	}
+	if err := <-disabled; err != nil {
 		return nil, err
 	}
 	s.dev = *d
@@ -132,6 +141,15 @@ func copyOfBooks(t *testing.T) string {
 	require.NoError(t, err)
 	require.NoError(t, copyFolder(s.dir, dir))
 	return dir
+}
+
+// configurePostgres adds lines to the settings of a data folder's PostgreSQL, which does not run.
+func configurePostgres(t *testing.T, dataDir, lines string) {
+	t.Helper()
+	settings, err := os.OpenFile(filepath.Join(dataDir, "pg", "data", "postgresql.auto.conf"), os.O_APPEND|os.O_WRONLY, 0)
+	require.NoError(t, err)
+	_, err = settings.WriteString(lines)
+	require.NoError(t, errors.Join(err, settings.Close()))
 }
 
 // copyFolder keeps owners and modes.
@@ -189,21 +207,66 @@ func postmaster(dataDir string) (int, error) {
 	return strconv.Atoi(strings.TrimSpace(line))
 }
 
+// disableSync turns fsync off, as soon as there is a server, in a data folder and its copies. The
+// tests kill processes and never the machine, so that no write is lost.
+func disableSync(ctx context.Context, dataDir string) error {
+	tick := time.NewTicker(10 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := alterSystem(ctx, dataDir, "ALTER SYSTEM SET fsync = off", "SELECT pg_reload_conf()")
+		if err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-tick.C:
+		}
+	}
+}
+
+func alterSystem(ctx context.Context, dataDir string, statements ...string) error {
+	dsn, err := superuserDSN(dataDir)
+	if err != nil {
+		return err
+	}
+	connection, err := pgx.Connect(ctx, dsn)
+	if err != nil {
+		return err
+	}
+	for _, statement := range statements {
+		if _, err = connection.Exec(ctx, statement); err != nil {
+			break
+		}
+	}
+	return errors.Join(err, connection.Close(ctx))
+}
+
 // superuser is the DSN of the superuser of a data folder's PostgreSQL.
 func superuser(t *testing.T, dataDir string) string {
 	t.Helper()
+	dsn, err := superuserDSN(dataDir)
+	require.NoError(t, err)
+	return dsn
+}
+
+func superuserDSN(dataDir string) (string, error) {
 	var state struct {
 		Port              int    `json:"port"`
 		SuperuserPassword string `json:"superuser_password"`
 	}
 	text, err := os.ReadFile(filepath.Join(dataDir, "postgres.json"))
-	require.NoError(t, err)
-	require.NoError(t, json.Unmarshal(text, &state))
+	if err == nil {
+		err = json.Unmarshal(text, &state)
+	}
+	if err != nil {
+		return "", err
+	}
 	u := url.URL{
 		Scheme: "postgres", User: url.UserPassword("postgres", state.SuperuserPassword),
 		Host: fmt.Sprintf("127.0.0.1:%d", state.Port), Path: "/backbone", RawQuery: "sslmode=disable",
 	}
-	return u.String()
+	return u.String(), nil
 }
 
 // processGone reports whether a process has ended. One whose parent was killed may

@@ -122,7 +122,9 @@ func TestDocuments(t *testing.T) {
 			t.Skipf("%s is not installed on this machine", tool)
 		}
 	}
-	d := startOn(t, copyOfBooks(t), recoveryStart, "--sample")
+	books := copyOfBooks(t)
+	configurePostgres(t, books, "fsync = 'on'") // or `backbone doctor` would find it
+	d := startOn(t, books, recoveryStart, "--sample")
 	_, err := d.awaitOutput(d.stdout, hintsEnd, endTime)
 	require.NoError(t, err)
 	folder := t.TempDir()
