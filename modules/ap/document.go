@@ -3,6 +3,7 @@ package ap
 import (
 	"encoding/json"
 	"fmt"
+	"sync"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/eventtype"
@@ -26,13 +27,13 @@ func documentDeclarations() (declarations, error) {
 			Emits: []string{contract.Invoice.Event(contract.Discarded), contract.CreditMemo.Event(contract.Discarded)}, Plan: module.PlanOf(planDiscardDraft),
 		}},
 	}}
+	schemas, err := schemasByKind()
+	if err != nil {
+		return declarations{}, err
+	}
 	for _, k := range contract.Kinds() {
-		schemas, err := bodySchemasOf(k)
-		if err != nil {
-			return declarations{}, err
-		}
-		d.events = append(d.events, documentEvents(k, schemas)...)
-		d.intents = append(d.intents, documentIntents(k, schemas)...)
+		d.events = append(d.events, documentEvents(k, schemas[k])...)
+		d.intents = append(d.intents, documentIntents(k, schemas[k])...)
 	}
 	return d, nil
 }
@@ -56,6 +57,19 @@ type bodySchemas struct {
 	submit    json.RawMessage // intent
 	correct   json.RawMessage // intent
 }
+
+// schemasByKind makes them once: every command declares the modules several times.
+var schemasByKind = sync.OnceValues(func() (map[contract.Kind]bodySchemas, error) {
+	out := map[contract.Kind]bodySchemas{}
+	for _, k := range contract.Kinds() {
+		schemas, err := bodySchemasOf(k)
+		if err != nil {
+			return nil, err
+		}
+		out[k] = schemas
+	}
+	return out, nil
+})
 
 func bodySchemasOf(k contract.Kind) (bodySchemas, error) {
 	id := json.RawMessage(`{"type": "string", "minLength": 1, "maxLength": 50, "pattern": "^[A-Za-z0-9][A-Za-z0-9._:-]*$"}`)
