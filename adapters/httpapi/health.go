@@ -88,5 +88,6 @@ func (s *Server) getMetrics(ctx context.Context, _ *request) (any, error) {
 
 // getDocument answers GET /api/openapi.yaml.
 func (s *Server) getDocument(_ context.Context, _ *request) (any, error) {
-	return answer{status: http.StatusOK, contentType: "application/yaml", body: s.document}, nil
+	document, err := s.document()
+	return answer{status: http.StatusOK, contentType: "application/yaml", body: document}, err
 }

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync"
 	"time"
 
 	"github.com/labstack/echo/v4"
@@ -121,7 +122,7 @@ type Server struct {
 	admission *admission
 	papers    *admission // of papers, also of those that are sent
 	log       *slog.Logger
-	document  []byte
+	document  func() ([]byte, error) // assembled by the first call: most servers are never asked for it
 	// fileRoutes are the routes of declared files, whose answers are not compressed.
 	fileRoutes map[string]bool
 	echo       *echo.Echo
@@ -155,9 +156,7 @@ func New(c Config) (*Server, error) {
 	if err != nil {
 		return nil, err
 	}
-	if s.document, err = assembleDocument(models, files, c.Catalog.IntentTypes()); err != nil {
-		return nil, err
-	}
+	s.document = sync.OnceValues(func() ([]byte, error) { return assembleDocument(models, files, c.Catalog.IntentTypes()) })
 	e := echo.New()
 	e.HideBanner, e.HidePort = true, true
 	e.HTTPErrorHandler = s.answerProblem
