@@ -267,9 +267,9 @@ func startSimulatedAPI(t testing.TB, change ...func(*httpapi.Config)) *apiFixtur
 
 func startAPIOn(t testing.TB, network network, feeds live.Limits, change ...func(*httpapi.Config)) *apiFixture {
 	t.Helper()
-	ctx, clock, ids, schemas := t.Context(), system.Clock{}, system.NewIDs(), jsonschema.New()
+	ctx, clock, ids := t.Context(), system.Clock{}, system.NewIDs()
 	h := &apiFixture{network: network, store: memory.New(memory.Config{LogName: "test.example", Deployment: 1}), tokens: map[string]string{}, log: &bytesLog{}}
-	catalog, err := module.Build(schemas, noteModule{}, module.Joined{administration.Module{}, pipeline.Module{}}, streams.Module{})
+	catalog, err := module.Build(&schemas, noteModule{}, module.Joined{administration.Module{}, pipeline.Module{}}, streams.Module{})
 	require.NoError(t, err)
 	policies := catalog.Policies
 	for path, source := range configs.Policies() {
@@ -280,7 +280,7 @@ func startAPIOn(t testing.TB, network network, feeds live.Limits, change ...func
 	require.NoError(t, err)
 	eventTypes := administration.NewEventTypes(h.store.Registry)
 	h.registry = &registryStore{storedTypes: eventTypes}
-	types := registry.New(h.registry, schemas, nil, catalog, clock)
+	types := registry.New(h.registry, &schemas, nil, catalog, clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	preparer := appending.NewPreparer(appending.PreparerConfig{Types: types, IDs: ids, Limits: appending.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}})
 	appends := appending.NewService(appending.Config{Preparer: preparer, Appender: h.store.Appender, Events: h.store.Events, Idempotency: h.store.Intents, Clock: clock, IDs: ids, KeyTTL: time.Hour})
@@ -339,7 +339,7 @@ func startAPIOn(t testing.TB, network network, feeds live.Limits, change ...func
 		Appends: appends, Names: noNames{}, Verifications: &verificationStub{},
 		Streams: streams.New(h.streams),
 		Intents: testkit.Must(pipeline.New(pipeline.Config{
-			Catalog: catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: h.store.Appender, Events: h.store.Events, Intents: h.store.Intents,
+			Catalog: catalog, Schemas: &schemas, Policies: engine, Preparer: preparer, Appender: h.store.Appender, Events: h.store.Events, Intents: h.store.Intents,
 			Idempotency: h.store.Intents, Clock: clock, IDs: ids,
 			Limits:  pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},
 			Cursors: query.NewCursorSealer([]byte("key")),
@@ -424,12 +424,39 @@ func (h *apiFixture) loadContract(t testing.TB) {
 	text, err := io.ReadAll(res.Body)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, res.StatusCode)
-	loader := openapi3.NewLoader()
-	document, err := loader.LoadFromData(text)
+	once, _ := contracts.LoadOrStore(string(text), sync.OnceValues(func() (routers.Router, error) {
+		loader := openapi3.NewLoader()
+		document, err := loader.LoadFromData(text)
+		if err != nil {
+			return nil, err
+		}
+		if err := document.Validate(loader.Context); err != nil {
+			return nil, err
+		}
+		return legacy.NewRouter(document)
+	}))
+	h.router, err = once.(func() (routers.Router, error))()
 	require.NoError(t, err)
-	require.NoError(t, document.Validate(loader.Context))
-	h.router, err = legacy.NewRouter(document)
-	require.NoError(t, err)
+}
+
+// contracts are the routers of the documents that servers of this run have served. Most serve
+// the same one.
+var contracts sync.Map // text -> func() (routers.Router, error), once
+
+// schemaCache compiles each schema once per run: the servers have the same event types.
+type schemaCache struct{ compiled sync.Map }
+
+var schemas schemaCache
+
+func (c *schemaCache) Compile(source json.RawMessage) (ports.Schema, error) {
+	if s, ok := c.compiled.Load(string(source)); ok {
+		return s.(ports.Schema), nil
+	}
+	s, err := jsonschema.New().Compile(source)
+	if err == nil {
+		c.compiled.Store(string(source), s)
+	}
+	return s, err
 }
 
 // testRequest is a request of a test.
