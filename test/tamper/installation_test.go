@@ -48,8 +48,9 @@ type installation struct {
 	address string
 	tokens  map[string]string // by role
 	super   *pgx.Conn         // triggers do not fire for it
-	reader  string            // the database as backbone_reader
 	keys    *wire.KeyStoreAudit
+
+	readerDSN string // of backbone_reader
 
 	snapshotID any    // of the client's snapshot
 	restored   string // what was restored from the snapshot of a projection
@@ -117,7 +118,7 @@ func install(t *testing.T) *installation {
 	keys, err := wire.OpenKeyStoreAudit(t.Context(), config, true)
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, keys.Close()) })
-	i := &installation{t: t, keys: keys, server: server, address: "http://" + listener.Addr().String(), tokens: map[string]string{}, super: connect(t, dsn), reader: as(t, "backbone_reader", dsn).Reveal()}
+	i := &installation{t: t, keys: keys, server: server, address: "http://" + listener.Addr().String(), tokens: map[string]string{}, super: connect(t, dsn), readerDSN: as(t, "backbone_reader", dsn).Reveal()}
 	for _, role := range []string{"auditor", "admin", "operator", "compliance", "compliance_approver", "vendor_admin", "module"} {
 		caller := ports.Principal{TenantID: tenant, PersonID: "person-" + role, PrincipalID: "person-" + role, ActorType: event.Human, RoleLabel: role, Roles: []string{role}}
 		if role == "module" {
