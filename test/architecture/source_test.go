@@ -14,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/erpbackbone/backbone/test/testkit"
@@ -44,12 +45,33 @@ var generatedLine = regexp.MustCompile(`(?m)^// Code generated .* DO NOT EDIT\.$
 // readSources reads the sources of the repository, without build output and folders of tools.
 func readSources(t *testing.T) []source { return readFiles(t, ".go", ".sql", ".rego", ".sh") }
 
-// readFiles reads the files with the extensions.
-func readFiles(t *testing.T, extensions ...string) []source {
+// readFiles returns the files with the extensions.
+func readFiles(t *testing.T, extensions ...string) (out []source) {
 	t.Helper()
-	root := testkit.RepoRoot(t)
-	var out []source
-	err := filepath.WalkDir(root, func(full string, entry fs.DirEntry, err error) error {
+	repository.once.Do(func() { repository.files, repository.err = readRepository(testkit.RepoRoot(t)) })
+	if repository.err != nil {
+		t.Fatal(repository.err)
+	}
+	for _, s := range repository.files {
+		if slices.Contains(extensions, path.Ext(s.path)) {
+			out = append(out, s)
+		}
+	}
+	if len(out) == 0 {
+		t.Fatal("no sources found; the test looks in the wrong place")
+	}
+	return out
+}
+
+// repository holds the files that the tests check, which are read once for all of them.
+var repository struct {
+	once  sync.Once
+	files []source
+	err   error
+}
+
+func readRepository(root string) (out []source, err error) {
+	err = filepath.WalkDir(root, func(full string, entry fs.DirEntry, err error) error {
 		if err != nil {
 			return err
 		}
@@ -64,7 +86,7 @@ func readFiles(t *testing.T, extensions ...string) []source {
 			}
 			return nil
 		}
-		if !slices.Contains(extensions, path.Ext(name)) {
+		if !slices.Contains([]string{".go", ".sql", ".rego", ".sh", ".md"}, path.Ext(name)) {
 			return nil
 		}
 		content, err := os.ReadFile(full)
@@ -74,13 +96,7 @@ func readFiles(t *testing.T, extensions ...string) []source {
 		out = append(out, source{path: name, content: content, generated: generatedLine.Match(content)})
 		return nil
 	})
-	if err != nil {
-		t.Fatal(err)
-	}
-	if len(out) == 0 {
-		t.Fatal("no sources found; the test looks in the wrong place")
-	}
-	return out
+	return out, err
 }
 
 // goFile is a Go source with its syntax tree.
@@ -90,20 +106,27 @@ type goFile struct {
 	file      *ast.File
 }
 
-// readGoFiles parses the Go sources of the repository. It leaves out files that do not parse,
-// which the compiler reports.
+// readGoFiles returns the Go sources of the repository, parsed once. It leaves out files that do not
+// parse, which the compiler reports.
 func readGoFiles(t *testing.T) []goFile {
 	t.Helper()
-	var out []goFile
-	for _, s := range readSources(t) {
-		if !s.isGo() {
-			continue
+	sources := readSources(t)
+	parsed.once.Do(func() {
+		for _, s := range sources {
+			if !s.isGo() {
+				continue
+			}
+			if positions, file := s.parse(); file != nil {
+				parsed.files = append(parsed.files, goFile{s, positions, file})
+			}
 		}
-		if positions, file := s.parse(); file != nil {
-			out = append(out, goFile{s, positions, file})
-		}
-	}
-	return out
+	})
+	return slices.Clone(parsed.files)
+}
+
+var parsed struct {
+	once  sync.Once
+	files []goFile
 }
 
 // parse returns the syntax tree of a Go file, nil if it does not parse.
