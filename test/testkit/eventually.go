@@ -6,7 +6,11 @@ import (
 	"time"
 )
 
-const conditionInterval = 10 * time.Millisecond
+// The pauses between two looks at a condition.
+const (
+	shortestPause = 10 * time.Millisecond
+	longestPause  = 250 * time.Millisecond
+)
 
 // Eventually waits until a condition holds and fails the test when it does not
 // within the timeout. The condition runs on the test's own goroutine, so it may
@@ -28,11 +32,12 @@ func EventuallyNoError(t testing.TB, timeout time.Duration, attempt func() error
 	}
 }
 
+// poll asks at once, soon again, and then ever less often: a condition that takes long, such as
+// the end of a rebuild, would otherwise cost the CPU that it waits for.
 func poll(timeout time.Duration, condition func() bool) bool {
+	began := time.Now()
 	deadline := time.NewTimer(timeout)
 	defer deadline.Stop()
-	ticker := time.NewTicker(conditionInterval)
-	defer ticker.Stop()
 	for {
 		if condition() {
 			return true
@@ -40,7 +45,7 @@ func poll(timeout time.Duration, condition func() bool) bool {
 		select {
 		case <-deadline.C:
 			return condition() // it may have become true during the last pause
-		case <-ticker.C:
+		case <-time.After(min(max(time.Since(began)/8, shortestPause), longestPause)):
 		}
 	}
 }
