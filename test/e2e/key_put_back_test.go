@@ -16,7 +16,7 @@ import (
 func TestKeyPutBack(t *testing.T) {
 	t.Parallel()
 	kms := startKeyServer(t)
-	i := installWith(t, append(kms.settings(t), "BACKBONE_ERASURE_GATE_INTERVAL=2s", "BACKBONE_VAULT_KEY_LIFE=1s")...)
+	i := installWith(t, append(kms.settings(t), "BACKBONE_ERASURE_GATE_INTERVAL=1s", "BACKBONE_VAULT_KEY_LIFE=1s")...)
 	_, anonymous := i.serve(t)
 	admin := anonymous.as(i.admin)
 	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"France","time_zone":"Europe/Paris"}`))
