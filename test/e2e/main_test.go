@@ -2,10 +2,13 @@ package e2e
 
 import (
 	"errors"
+	"flag"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
+	"strconv"
 	"sync"
 	"testing"
 
@@ -36,6 +39,11 @@ func run(m *testing.M) int {
 	}
 	// For what natsServer builds.
 	if err := os.Setenv("PATH", filepath.Join(scratch, "bin")+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	// Tests wait for other processes most of the time; -parallel overrides this.
+	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
