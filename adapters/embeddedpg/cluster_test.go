@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -37,7 +38,42 @@ func TestMain(m *testing.M) {
 		fmt.Println("ready", cluster.SuperuserDSN("postgres"))
 		select {} // until killed
 	}
-	os.Exit(m.Run())
+	code := m.Run()
+	if made != "" {
+		_ = os.RemoveAll(made)
+	}
+	os.Exit(code)
+}
+
+// made is a folder with a cluster that has stopped, which initdb makes once for the tests that are
+// not about a first start.
+var (
+	made     string
+	makeOnce sync.Once
+)
+
+// copyOfCluster gives the test a copy of that folder.
+func copyOfCluster(t *testing.T) string {
+	t.Helper()
+	makeOnce.Do(func() {
+		var err error
+		made, err = os.MkdirTemp("", "embeddedpg-")
+		require.NoError(t, err)
+		cluster, err := embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: made, Settings: smallSettings()})
+		require.NoError(t, err)
+		stop(t, cluster)
+		// Each copy finds a port of its own.
+		state := filepath.Join(made, "postgres.json")
+		text, err := os.ReadFile(state)
+		require.NoError(t, err)
+		without := strings.Replace(string(text), fmt.Sprint(cluster.Port()), "0", 1)
+		require.NotEqual(t, string(text), without)
+		require.NoError(t, os.WriteFile(state, []byte(without), 0o600))
+	})
+	dir := t.TempDir()
+	out, err := exec.Command("cp", "-a", made+"/.", dir).CombinedOutput() // with owners
+	require.NoError(t, err, string(out))
+	return dir
 }
 
 // smallSettings saves memory in clusters of tests without changing their durability.
@@ -302,9 +338,7 @@ func TestDrillSharedMemoryOfKilledServer(t *testing.T) {
 func TestStart_RemovesStaleLockFile(t *testing.T) {
 	requirePostgres(t)
 	t.Parallel()
-	dir := t.TempDir()
-	cluster := start(t, embeddedpg.Config{DataDir: dir})
-	stop(t, cluster)
+	dir := copyOfCluster(t)
 	// An unrelated program has the process id of a killed server.
 	other := exec.Command("sleep", "600")
 	require.NoError(t, other.Start())
@@ -322,8 +356,7 @@ func TestStart_RemovesStaleLockFile(t *testing.T) {
 func TestStart_OtherMajorVersionIsRefused(t *testing.T) {
 	requirePostgres(t)
 	t.Parallel()
-	dir := t.TempDir()
-	stop(t, start(t, embeddedpg.Config{DataDir: dir}))
+	dir := copyOfCluster(t)
 	version := filepath.Join(dir, "pg", "data", "PG_VERSION")
 	original, err := os.ReadFile(version)
 	require.NoError(t, err)
@@ -344,7 +377,7 @@ func TestStart_OtherMajorVersionIsRefused(t *testing.T) {
 func TestStart_DirectoryInUseIsRefused(t *testing.T) {
 	requirePostgres(t)
 	t.Parallel()
-	dir := t.TempDir()
+	dir := copyOfCluster(t)
 	cluster := start(t, embeddedpg.Config{DataDir: dir})
 	_, err := embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: dir})
 	requireFault(t, err, "dev.data_directory_in_use")
@@ -361,24 +394,24 @@ func TestStart_DirectoryInUseIsRefused(t *testing.T) {
 func TestStart_TakenPort(t *testing.T) {
 	requirePostgres(t)
 	t.Parallel()
-	first := start(t, embeddedpg.Config{DataDir: t.TempDir(), Ephemeral: true})
-	dir := t.TempDir()
-	_, err := embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: dir, Port: first.Port(), Ephemeral: true})
+	first := start(t, embeddedpg.Config{DataDir: copyOfCluster(t)})
+	dir := copyOfCluster(t)
+	_, err := embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: dir, Port: first.Port()})
 	requireFault(t, err, "dev.port_in_use")
 
 	// Another program has taken the port of the last start: Start finds another one.
 	for try := 1; ; try++ {
-		second := start(t, embeddedpg.Config{DataDir: dir, Ephemeral: true})
+		second := start(t, embeddedpg.Config{DataDir: dir})
 		taken := second.Port()
 		stop(t, second)
-		third, err := embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: t.TempDir(), Port: taken, Ephemeral: true, Settings: smallSettings()})
+		third, err := embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: copyOfCluster(t), Port: taken, Settings: smallSettings()})
 		if fault.CodeOf(err) == "dev.port_in_use" && try < 3 {
 			continue // another program has been faster
 		}
 		require.NoError(t, err)
 		t.Cleanup(func() { stop(t, third) })
 		require.Equal(t, taken, third.Port())
-		require.NotEqual(t, taken, start(t, embeddedpg.Config{DataDir: dir, Ephemeral: true}).Port())
+		require.NotEqual(t, taken, start(t, embeddedpg.Config{DataDir: dir}).Port())
 		return
 	}
 }
@@ -401,7 +434,7 @@ func TestStart_EphemeralClusterIsRecreated(t *testing.T) {
 func TestStart_FailureNamesCauseAndReleasesDirectory(t *testing.T) {
 	requirePostgres(t)
 	t.Parallel()
-	dir := t.TempDir()
+	dir := copyOfCluster(t)
 	_, err := embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: dir, Settings: map[string]string{"shared_buffers": "lots"}})
 	f := requireFault(t, err, "dev.postgres_start_failed")
 	require.Contains(t, f.Detail, "shared_buffers")
