@@ -27,6 +27,10 @@ const (
 	// server's settings change, so that no old server is used.
 	serverGeneration = 1
 
+	// memoryNeeded is far more than the server's log and the databases of tests, of which each is
+	// dropped with its test.
+	memoryNeeded = 8 << 30 // bytes
+
 	idleTime     = 30 * time.Second // between the last test binary's end and the server's
 	idleCheck    = time.Second
 	startTime    = 90 * time.Second
@@ -97,7 +101,7 @@ func Server(t testing.TB) string {
 // sharedServer registers this process as a user of the shared server and starts
 // it when it does not run.
 func sharedServer() (string, error) {
-	dir := sharedDirectory(filepath.Join(os.TempDir(), fmt.Sprintf("backbone-test-%d-%d", os.Geteuid(), serverGeneration)))
+	dir := sharedDirectory(filepath.Join(serverFolder(), fmt.Sprintf("backbone-test-%d-%d", os.Geteuid(), serverGeneration)))
 	if err := ensurePrivate(string(dir)); err != nil {
 		return "", err
 	}
@@ -115,6 +119,18 @@ func sharedServer() (string, error) {
 		return dsn, nil
 	}
 	return startKeeper(dir)
+}
+
+// serverFolder is the folder for temporary files: that in memory, if it is large enough and TMPDIR
+// names no other. A test's database is some hundred files, which a file system on a disk takes ten
+// times as long to make and remove.
+func serverFolder() string {
+	const memory, isWritable = "/dev/shm", 2
+	var space syscall.Statfs_t
+	if os.Getenv("TMPDIR") != "" || syscall.Statfs(memory, &space) != nil || space.Bavail*uint64(space.Bsize) < memoryNeeded || syscall.Access(memory, isWritable) != nil {
+		return os.TempDir()
+	}
+	return memory
 }
 
 // ensurePrivate makes the shared folder. Its name is predictable for every user of the
