@@ -18,7 +18,7 @@ func TestDrillBackendsKilledUnderLoad(t *testing.T) {
 	t.Parallel()
 	dir := copyOfBooks(t)
 	d := startOn(t, dir, recoveryStart)
-	l := startLoad(t, d)
+	l := startLoad(t, d, fullSpeed)
 	super := func(statement string) (pids []int) {
 		t.Helper()
 		testkit.EventuallyNoError(t, endTime, func() error { // PostgreSQL may be restarting

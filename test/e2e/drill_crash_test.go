@@ -16,7 +16,7 @@ import (
 func TestDrillServerKilledUnderLoad(t *testing.T) {
 	dir := copyOfBooks(t)
 	d := startOn(t, dir, recoveryStart)
-	l := startLoad(t, d)
+	l := startLoad(t, d, fullSpeed)
 	for round := range 4 {
 		l.await(t, 300)
 		if round%2 == 0 {

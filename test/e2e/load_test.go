@@ -21,6 +21,8 @@ const (
 	loadEntity  = "USMF"
 	loadVendor  = "V-LOAD"
 	loadClients = 16
+
+	fullSpeed = time.Nanosecond // the pause of a load that only the server slows down
 )
 
 // load is clients that submit invoices and raw events under idempotency keys, and repeat each
@@ -39,8 +41,9 @@ type load struct {
 	failures []error
 }
 
-// startLoad starts the load on a server that has the vendor and the event type.
-func startLoad(t *testing.T, d *dev) *load {
+// startLoad starts the load on a server that has the vendor and the event type. Each client sends
+// a request as soon as the one before is acknowledged, but at most one in a pause.
+func startLoad(t *testing.T, d *dev, pause time.Duration) *load {
 	t.Helper()
 	registerMachines(t, d)
 	d.as(t, "vendor_admin").must(t, loadEntity, "ap.register_vendor", object{"vendor_id": loadVendor, "name": "Load Ltd", "country": "US"})
@@ -50,11 +53,13 @@ func startLoad(t *testing.T, d *dev) *load {
 		l.done.Add(1)
 		go func() {
 			defer l.done.Done()
+			pace := time.NewTicker(pause)
+			defer pace.Stop()
 			for i := 0; ; i++ {
 				select {
 				case <-l.stop:
 					return
-				default:
+				case <-pace.C:
 				}
 				if err := l.one(fmt.Sprintf("%d-%d", worker, i), i%2 == 0); err != nil {
 					l.mutex.Lock()

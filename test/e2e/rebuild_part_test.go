@@ -82,7 +82,7 @@ func TestDrillRebuildOfOneLegalEntity(t *testing.T) {
 	for range 60 {
 		post()
 	}
-	l := startLoad(t, d)
+	l := startLoad(t, d, fullSpeed)
 	l.await(t, 20)
 	untouched := ofOtherEntities("gl.journal_lines")
 	auditor := d.as(t, "auditor")

@@ -169,7 +169,7 @@ func TestDrillRebuildRows(t *testing.T) {
 	r.succeed(t, "snapshot", "ap.vendors", "--wait")
 	const copied = "SELECT count(*) FROM ap.vendor_contacts WHERE version = 4"
 	require.NotZero(t, r.queryNumber(t, copied))
-	l := startLoad(t, d)
+	l := startLoad(t, d, fullSpeed)
 	l.await(t, 10)
 	require.Empty(t, r.rebuildAllRows(t, 25), "no row was wrong")
 	l.finish(t)

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
@@ -78,11 +79,13 @@ func TestRebuild(t *testing.T) {
 	var looking sync.WaitGroup
 	looks := 0
 	looking.Go(func() {
+		pace := time.NewTicker(50 * time.Millisecond)
+		defer pace.Stop()
 		for {
 			select {
 			case <-stop:
 				return
-			default:
+			case <-pace.C:
 			}
 			for i, path := range reports {
 				a, err := auditor.do("GET", path, "")
@@ -104,7 +107,7 @@ func TestRebuild(t *testing.T) {
 	require.Contains(t, cli("admin", "projections", "rollback", ledger).stderr, "projection.not_retained")
 	require.Contains(t, cli("admin", "projections", "rebuild", "no.such").stderr, "projection.not_found")
 
-	l := startLoad(t, d)
+	l := startLoad(t, d, 250*time.Millisecond)
 	l.await(t, 20)
 	for _, projection := range []string{ledger, items} {
 		ok("projections", "rebuild", projection)
