@@ -174,8 +174,7 @@ func (b *builder) keyword(n *node, s map[string]any, k string, v any, at string)
 		n.maxLength = b.size(v)
 	case "pattern":
 		text, _ := v.(string)
-		re, err := regexp.Compile(text)
-		n.pattern, b.ok = re, b.ok && err == nil
+		n.pattern = b.c.patterns[text]
 	case "format":
 		switch v {
 		case "date":

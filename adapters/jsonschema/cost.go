@@ -7,59 +7,70 @@ import (
 )
 
 // application says which schemas one schema applies to its own value and to what the value
-// holds.
+// holds. Schemas are numbered.
 type application struct {
-	sameValue                     []string // all of them, $ref included
-	oneOfMember                   []string // one of these applies to a member: properties, additionalProperties
-	allOfMember                   []string // each of these may apply to a member: patternProperties
-	oneOfElement                  []string // one of these applies to an element: items, additionalItems
-	allOfElement                  []string // contains
-	memberNames                   []string
+	sameValue                     []int // all of them, $ref included
+	oneOfMember                   []int // one of these applies to a member: properties, additionalProperties
+	allOfMember                   []int // each of these may apply to a member: patternProperties
+	oneOfElement                  []int // one of these applies to an element: items, additionalItems
+	allOfElement                  []int // contains
+	memberNames                   []int
 	excludesObject, excludesArray bool
 }
 
 // checkCost refuses schemas that apply to a value without end ("$ref" in a circle)
 // or so often that the work doubles with every level of the document.
 func (c *stripped) checkCost() error {
-	m := costMeter{applications: make(map[string]application, len(c.schemas)), costs: map[visit]int{}, states: map[string]visitState{}}
-	for at, s := range c.schemas {
-		m.applications[at] = c.application(at, s)
-	}
+	numbers := make(map[string]int, len(c.schemas))
 	for at := range c.schemas {
-		if m.isCircular(at) {
+		numbers[at] = len(numbers)
+	}
+	m := costMeter{applications: make([]application, len(c.schemas)), states: make([]visitState, len(c.schemas))}
+	for at, s := range c.schemas {
+		m.applications[numbers[at]] = c.application(at, s, numbers)
+	}
+	for n := range m.applications {
+		if m.isCircular(n) {
 			return refuse("", "has references that lead in a circle to the same value; break the circle")
 		}
 	}
+	root := numbers[""]
+	counts, inner := make([]count, len(c.schemas)), make([]count, len(c.schemas))
 	for depth := 0; depth <= maxDocumentDepth; depth++ {
-		most := m.mostAt("", depth)
+		for _, n := range m.order {
+			counts[n] = m.count(n, depth, counts, inner)
+		}
+		most := counts[root].most()
 		if most > maxEvaluations {
 			return refuse("", "applies more than %d schemas to one value; use fewer alternatives", maxEvaluations)
 		}
 		if most == 0 {
 			break // a schema applies to a value only through one that applies to the value around it
 		}
+		counts, inner = inner, counts
 	}
 	return nil
 }
 
-func (c *stripped) application(at string, s any) (a application) {
+func (c *stripped) application(at string, s any, numbers map[string]int) (a application) {
 	if target, ok := c.refs[at]; ok {
-		return application{sameValue: []string{target}}
+		return application{sameValue: []int{numbers[target]}}
 	}
 	for _, p := range (schema.Node{At: at, Value: s}).Parts() {
+		n := numbers[p.At]
 		switch p.Target {
 		case schema.SameValue:
-			a.sameValue = append(a.sameValue, p.At)
+			a.sameValue = append(a.sameValue, n)
 		case schema.NamedMember, schema.OtherMembers:
-			a.oneOfMember = append(a.oneOfMember, p.At)
+			a.oneOfMember = append(a.oneOfMember, n)
 		case schema.MatchingMembers:
-			a.allOfMember = append(a.allOfMember, p.At)
+			a.allOfMember = append(a.allOfMember, n)
 		case schema.MemberNames:
-			a.memberNames = append(a.memberNames, p.At)
+			a.memberNames = append(a.memberNames, n)
 		case schema.Elements, schema.OtherElements:
-			a.oneOfElement = append(a.oneOfElement, p.At)
+			a.oneOfElement = append(a.oneOfElement, n)
 		case schema.SomeElement:
-			a.allOfElement = append(a.allOfElement, p.At)
+			a.allOfElement = append(a.allOfElement, n)
 		case schema.NoValue:
 		}
 	}
@@ -70,14 +81,6 @@ func (c *stripped) application(at string, s any) (a application) {
 	return a
 }
 
-// visit is the question how many schemas apply to a value that lies depth levels inside one to
-// which the schema at a pointer applies.
-type visit struct {
-	at     string
-	depth  int
-	object bool // or array
-}
-
 type visitState int
 
 const (
@@ -86,70 +89,69 @@ const (
 )
 
 type costMeter struct {
-	applications map[string]application
-	costs        map[visit]int
-	states       map[string]visitState
+	applications []application
+	states       []visitState
+	order        []int // of the schemas, each after those that it applies to the same value
 }
 
-func (m *costMeter) isCircular(at string) bool {
-	if state := m.states[at]; state != 0 {
+func (m *costMeter) isCircular(n int) bool {
+	if state := m.states[n]; state != 0 {
 		return state == visiting
 	}
-	m.states[at] = visiting
-	if slices.ContainsFunc(m.applications[at].sameValue, m.isCircular) {
+	m.states[n] = visiting
+	if slices.ContainsFunc(m.applications[n].sameValue, m.isCircular) {
 		return true
 	}
-	m.states[at] = visited
+	m.states[n] = visited
+	m.order = append(m.order, n)
 	return false
 }
 
-// mostAt gives how many schemas apply at most to one value that lies depth levels
-// inside a value to which the schema applies, whatever the document.
-func (m *costMeter) mostAt(at string, depth int) int {
-	return max(m.count(visit{at, depth, true}), m.count(visit{at, depth, false}))
-}
+// count says how many schemas apply at most to one value that lies some levels inside an object,
+// or inside an array, to which a schema applies, whatever the document.
+type count struct{ object, array int }
+
+func (c count) most() int { return max(c.object, c.array) }
 
 // maxCost bounds the counting; it is far above maxEvaluations.
 const maxCost = 1 << 20
 
-func (m *costMeter) count(v visit) int {
-	if n, ok := m.costs[v]; ok {
-		return n
+// count counts for a schema and values depth levels inside. counts has the schemas that it applies
+// to the same value; inner has all schemas, one level less deep.
+func (m *costMeter) count(n, depth int, counts, inner []count) (c count) {
+	a := &m.applications[n]
+	if depth == 0 {
+		c = count{1, 1}
+	} else {
+		c.object = largest(a.oneOfMember, inner) + sum(a.allOfMember, inner)
+		c.array = largest(a.oneOfElement, inner) + sum(a.allOfElement, inner)
 	}
-	a := m.applications[v.at]
-	n := 0
-	switch {
-	case v.depth == 0:
-		n = 1
-	case v.object && a.excludesObject, !v.object && a.excludesArray:
-		m.costs[v] = 0
-		return 0
-	case v.object:
-		n = m.largest(a.oneOfMember, v.depth-1) + m.sum(a.allOfMember, v.depth-1)
-		if v.depth == 1 {
-			n += m.sum(a.memberNames, 0)
-		}
-	default:
-		n = m.largest(a.oneOfElement, v.depth-1) + m.sum(a.allOfElement, v.depth-1)
+	if depth == 1 {
+		c.object += sum(a.memberNames, inner)
 	}
-	for _, next := range a.sameValue {
-		n += m.count(visit{next, v.depth, v.object})
+	for _, same := range a.sameValue {
+		c.object += counts[same].object
+		c.array += counts[same].array
 	}
-	n = min(n, maxCost)
-	m.costs[v] = n
+	if depth > 0 && a.excludesObject {
+		c.object = 0
+	}
+	if depth > 0 && a.excludesArray {
+		c.array = 0
+	}
+	return count{min(c.object, maxCost), min(c.array, maxCost)}
+}
+
+func largest(schemas []int, counts []count) (n int) {
+	for _, s := range schemas {
+		n = max(n, counts[s].most())
+	}
 	return n
 }
 
-func (m *costMeter) largest(schemas []string, depth int) (n int) {
+func sum(schemas []int, counts []count) (n int) {
 	for _, s := range schemas {
-		n = max(n, m.mostAt(s, depth))
-	}
-	return n
-}
-
-func (m *costMeter) sum(schemas []string, depth int) (n int) {
-	for _, s := range schemas {
-		n += m.mostAt(s, depth)
+		n += counts[s].most()
 	}
 	return min(n, maxCost)
 }

@@ -18,8 +18,9 @@ import (
 // keywords too, so these are removed.
 type stripped struct {
 	root              any
-	schemas           map[string]any    // pointer → cleaned schema: an object or, from draft 6, a boolean
-	refs              map[string]string // pointer of a schema with $ref → pointer of its target
+	schemas           map[string]any            // pointer → cleaned schema: an object or, from draft 6, a boolean
+	refs              map[string]string         // pointer of a schema with $ref → pointer of its target
+	patterns          map[string]*regexp.Regexp // by text
 	patternCount      int
 	patternProperties bool
 	largestEnum       int
@@ -56,7 +57,7 @@ var refusedBesideRef = func() []string {
 var draftURI = regexp.MustCompile(`^https?://json-schema\.org/(draft-0[467])/schema#?$`)
 
 func strip(root any) (*stripped, error) {
-	c := &stripped{schemas: map[string]any{}, refs: map[string]string{}}
+	c := &stripped{schemas: map[string]any{}, refs: map[string]string{}, patterns: map[string]*regexp.Regexp{}}
 	if _, ok := root.(map[string]any); !ok {
 		return nil, refuse("", "must be a JSON object")
 	}
@@ -203,9 +204,14 @@ func (c *stripped) pattern(text, at string) error {
 	if len(text) > maxPatternBytes {
 		return refuse(at, "has a pattern longer than %d bytes; shorten it", maxPatternBytes)
 	}
-	if _, err := regexp.Compile(text); err != nil {
+	if c.patterns[text] != nil {
+		return nil
+	}
+	compiled, err := regexp.Compile(text)
+	if err != nil {
 		return refuse(at, "has a pattern that is not a regular expression in RE2 syntax; lookaround and backreferences do not exist there")
 	}
+	c.patterns[text] = compiled
 	return nil
 }
 
