@@ -21,7 +21,6 @@ import (
 	"github.com/open-policy-agent/opa/v1/storage/inmem"
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/opa"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/configs"
@@ -29,6 +28,7 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap"
 	"github.com/erpbackbone/backbone/modules/gl"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 const authzPath = "configs/policy/authz.rego"
@@ -67,7 +67,7 @@ type roleRights map[string]struct {
 // modules declare.
 func declaredRoles(t testing.TB) (names []string, rights roleRights) {
 	t.Helper()
-	catalog, err := module.Build(jsonschema.New(), gl.New(), ap.New())
+	catalog, err := module.Build(typestest.Schemas{}, gl.New(), ap.New())
 	require.NoError(t, err)
 	text, err := json.Marshal(catalog.RoleRights())
 	require.NoError(t, err)

@@ -8,7 +8,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -16,6 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 var (
@@ -188,7 +188,7 @@ func TestReject_ModuleIsDisabled(t *testing.T) {
 	b := newFixtureWith(t, loanModule{})
 	d := pipeline.Decision{LegalEntity: b.entity, Intent: b.submitLoan(t, 200)}
 	c := b.service.Config
-	c.Catalog = testkit.Must(module.Build(jsonschema.New(), pipeline.Module{}))
+	c.Catalog = testkit.Must(module.Build(typestest.Schemas{}, pipeline.Module{}))
 	without := testkit.Must(pipeline.New(c))
 
 	_, err := without.Approve(t.Context(), supervisor, d)

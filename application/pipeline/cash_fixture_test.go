@@ -13,7 +13,6 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/opa"
 	"github.com/erpbackbone/backbone/application/administration"
@@ -27,6 +26,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 // cashModule is the smallest module that uses the whole pipeline: a cash box that may
@@ -163,16 +163,16 @@ func newFixtureWith(t *testing.T, modules ...module.Module) *cashFixture {
 	store := memory.New(memory.Config{LogName: "cash.example.org"})
 	entity, err := store.Directory.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "USMF", Name: "US", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
-	catalog, err := module.Build(jsonschema.New(), append(slices.Clip(modules), pipeline.Module{})...)
+	catalog, err := module.Build(typestest.Schemas{}, append(slices.Clip(modules), pipeline.Module{})...)
 	require.NoError(t, err)
 	policies, err := opa.New(catalog.Policies, opa.WithTimeout(time.Minute)) // long enough for a busy machine
 	require.NoError(t, err)
-	types := registry.New(administration.NewEventTypes(store.Registry), jsonschema.New(), nil, catalog, clock{})
+	types := registry.New(administration.NewEventTypes(store.Registry), typestest.Schemas{}, nil, catalog, clock{})
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	source := &ids{entropy: ulid.Monotonic(rand.Reader, 0)}
 	b := &cashFixture{store: store, entity: entity, appender: &hookedAppender{EventAppender: store.Appender}}
 	b.service, err = pipeline.New(pipeline.Config{
-		Catalog: catalog, Schemas: jsonschema.New(), Policies: newSharedAnswers(t, policies),
+		Catalog: catalog, Schemas: typestest.Schemas{}, Policies: newSharedAnswers(t, policies),
 		Preparer: eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: source, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}}),
 		Appender: b.appender, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock{}, IDs: source,
 		Retries: []time.Duration{time.Millisecond, time.Millisecond, time.Millisecond},

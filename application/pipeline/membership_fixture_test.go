@@ -19,7 +19,6 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/opa"
 	"github.com/erpbackbone/backbone/application/administration"
@@ -32,6 +31,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 // membershipModule has an intent with personal data: it registers members; a fee over 100
@@ -402,11 +402,11 @@ func newMembershipFixtureOn(t *testing.T, store *memory.Database, newVault func(
 	ctx := t.Context()
 	entity, err := store.Directory.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "USMF", Name: "US", TimeZone: "UTC", Status: "active"})
 	require.NoError(t, err)
-	catalog, err := module.Build(jsonschema.New(), membershipModule{}, pipeline.Module{})
+	catalog, err := module.Build(typestest.Schemas{}, membershipModule{}, pipeline.Module{})
 	require.NoError(t, err)
 	policies, err := opa.New(catalog.Policies, opa.WithTimeout(time.Minute))
 	require.NoError(t, err)
-	types := registry.New(administration.NewEventTypes(store.Registry), jsonschema.New(), nil, catalog, clock{})
+	types := registry.New(administration.NewEventTypes(store.Registry), typestest.Schemas{}, nil, catalog, clock{})
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	vault := newVault(types)
 	source := &ids{entropy: ulid.Monotonic(rand.Reader, 0)}
@@ -416,7 +416,7 @@ func newMembershipFixtureOn(t *testing.T, store *memory.Database, newVault func(
 	h := &membershipFixture{store: store, entity: entity, appender: scanner}
 	h.append = eventappend.NewService(eventappend.Config{Preparer: preparer, Appender: scanner, Events: store.Events, Idempotency: store.Intents, Clock: clock{}, IDs: source, KeyTTL: time.Hour, Fingerprints: vault})
 	h.service, err = pipeline.New(pipeline.Config{
-		Catalog: catalog, Schemas: jsonschema.New(), Policies: policies, Preparer: preparer,
+		Catalog: catalog, Schemas: typestest.Schemas{}, Policies: policies, Preparer: preparer,
 		Appender: scanner, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock{}, IDs: source,
 		Retries: []time.Duration{time.Millisecond}, Sealer: vault, Opener: vault, Fingerprints: vault,
 		Limits: pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},

@@ -16,7 +16,6 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/exportdir"
-	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/administration"
@@ -98,9 +97,9 @@ func newFixture(t *testing.T) *fixture {
 	var err error
 	f.entity, err = f.store.Directory.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: "acme", Code: "DEMF", TimeZone: "Europe/Berlin"})
 	require.NoError(t, err)
-	catalog, err := module.Build(jsonschema.New(), administration.Module{}, erasure.Module{}, tillModule{})
+	catalog, err := module.Build(typestest.Schemas{}, administration.Module{}, erasure.Module{}, tillModule{})
 	require.NoError(t, err)
-	types := registry.New(typestest.Memory(t, f.store, f.clock), jsonschema.New(), nil, catalog, f.clock)
+	types := registry.New(typestest.Memory(t, f.store, f.clock), typestest.Schemas{}, nil, catalog, f.clock)
 	require.NoError(t, types.RegisterBuiltIn(ctx))
 	_, err = types.Register(ctx, eventtype.Registration{
 		TenantID: "acme", Type: visit, SchemaVersion: 1, Module: "crm", Description: "A customer was visited.", DataSchema: json.RawMessage(visitSchema),

@@ -13,7 +13,6 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/opa"
 	"github.com/erpbackbone/backbone/application/administration"
@@ -28,6 +27,7 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 // object is a JSON object of a payload.
@@ -71,7 +71,7 @@ type books struct {
 func newBooks(tb testing.TB) *books {
 	tb.Helper()
 	shared.Do(func() {
-		if catalog, errCatalog = module.Build(jsonschema.New(), gl.New(), ap.New(), pipeline.Module{}); errCatalog == nil {
+		if catalog, errCatalog = module.Build(typestest.Schemas{}, gl.New(), ap.New(), pipeline.Module{}); errCatalog == nil {
 			policies, errCatalog = opa.New(catalog.Policies, opa.WithTimeout(10*time.Second))
 		}
 	})
@@ -81,12 +81,12 @@ func newBooks(tb testing.TB) *books {
 	store := memory.New(memory.Config{Clock: clock, LogName: "test", Keys: keys})
 	entity, err := store.Directory.CreateLegalEntity(tb.Context(), ports.LegalEntity{TenantID: "t", Code: "DEMF", Name: "Demo", TimeZone: "Europe/Berlin", Status: "active"})
 	require.NoError(tb, err)
-	types := registry.New(administration.NewEventTypes(store.Registry), jsonschema.New(), nil, catalog, clock)
+	types := registry.New(administration.NewEventTypes(store.Registry), typestest.Schemas{}, nil, catalog, clock)
 	require.NoError(tb, types.RegisterBuiltIn(tb.Context()))
 	source := &ids{entropy: ulid.Monotonic(rand.New(rand.NewSource(1)), 0)}
 	preparer := appendevents.NewPreparer(appendevents.PreparerConfig{Types: types, IDs: source, Limits: appendevents.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}, Sealer: keys})
 	b := &books{tb: tb, store: store, preparer: preparer, clock: clock, entity: entity, keys: keys, pipeline: testkit.Must(pipeline.New(pipeline.Config{
-		Catalog: catalog, Schemas: jsonschema.New(), Policies: policies, Preparer: preparer, Appender: store.Appender, Events: store.Events,
+		Catalog: catalog, Schemas: typestest.Schemas{}, Policies: policies, Preparer: preparer, Appender: store.Appender, Events: store.Events,
 		Intents: store.Intents, Idempotency: store.Intents, Sealer: keys, Opener: keys, Clock: clock, IDs: source, LegalEntities: store.Directory, Retries: slices.Repeat([]time.Duration{time.Millisecond}, 50),
 		Limits: pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},
 	}))}

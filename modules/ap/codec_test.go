@@ -8,19 +8,19 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/modules/ap"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
 	"github.com/erpbackbone/backbone/modules/gl"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 // TestVendorCodec stores and loads a vendor's state between the events of random histories and
 // compares the result with a fold that never stored it.
 func TestVendorCodec(t *testing.T) {
 	t.Parallel()
-	catalog, err := module.Build(jsonschema.New(), gl.New(), ap.New())
+	catalog, err := module.Build(typestest.Schemas{}, gl.New(), ap.New())
 	require.NoError(t, err)
 	fold, ok := catalog.Fold(contract.StreamVendor)
 	require.True(t, ok)
@@ -66,7 +66,7 @@ func TestVendorCodec(t *testing.T) {
 // TestPurchaseOrderCodec stores and loads an order's state between the events of random histories.
 func TestPurchaseOrderCodec(t *testing.T) {
 	t.Parallel()
-	catalog, err := module.Build(jsonschema.New(), gl.New(), ap.New())
+	catalog, err := module.Build(typestest.Schemas{}, gl.New(), ap.New())
 	require.NoError(t, err)
 	fold, ok := catalog.Fold(contract.StreamOrder)
 	require.True(t, ok)

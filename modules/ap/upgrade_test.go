@@ -6,13 +6,13 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/application/administration"
 	"github.com/erpbackbone/backbone/application/registry"
 	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/test/moduletest"
 	"github.com/erpbackbone/backbone/test/testkit"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 // TestUpgradeOfRegisteredTypes starts on a database from before personal data could be sealed,
@@ -35,7 +35,7 @@ func TestUpgradeOfRegisteredTypes(t *testing.T) {
 	}
 	require.Greater(t, len(before), 50)
 	for range 2 { // the first start, and the next one
-		types := registry.New(administration.NewEventTypes(store.Registry), jsonschema.New(), nil, catalog, testkit.NewClock(b.clock.Now()))
+		types := registry.New(administration.NewEventTypes(store.Registry), typestest.Schemas{}, nil, catalog, testkit.NewClock(b.clock.Now()))
 		require.NoError(t, types.RegisterBuiltIn(t.Context()))
 		for name, schema := range before {
 			first, err := types.Lookup(t.Context(), "", name, 1)

@@ -14,7 +14,6 @@ import (
 	"github.com/oklog/ulid/v2"
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/opa"
 	"github.com/erpbackbone/backbone/application/administration"
@@ -29,6 +28,7 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 // now is the time of every test: a Friday in March.
@@ -59,7 +59,7 @@ var shared = sync.OnceValues(func() (c struct {
 	catalog  *module.Catalog
 	policies *opa.Engine
 }, err error) {
-	if c.catalog, err = module.Build(jsonschema.New(), gl.New(), causingModule{}, pipeline.Module{}); err == nil {
+	if c.catalog, err = module.Build(typestest.Schemas{}, gl.New(), causingModule{}, pipeline.Module{}); err == nil {
 		c.policies, err = opa.New(c.catalog.Policies, opa.WithTimeout(time.Minute)) // a busy machine decides as an idle one
 	}
 	return c, err
@@ -69,7 +69,7 @@ var shared = sync.OnceValues(func() (c struct {
 func newUnconfiguredLedger(t testing.TB) *ledgerFixture {
 	t.Helper()
 	clock := testkit.NewClock(now)
-	schemas := jsonschema.New()
+	schemas := typestest.Schemas{}
 	compiled, err := shared()
 	require.NoError(t, err)
 	catalog, policies := compiled.catalog, compiled.policies

@@ -7,18 +7,18 @@ import (
 	"github.com/stretchr/testify/require"
 	"pgregory.net/rapid"
 
-	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/modules/gl"
 	"github.com/erpbackbone/backbone/modules/gl/domain"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 // TestCodecs stores and loads the state of random histories between events and compares the
 // result with a fold that never stored it.
 func TestCodecs(t *testing.T) {
 	t.Parallel()
-	catalog, err := module.Build(jsonschema.New(), gl.New())
+	catalog, err := module.Build(typestest.Schemas{}, gl.New())
 	require.NoError(t, err)
 	for stream, draw := range map[string]func(*rapid.T) (string, string){
 		domain.StreamExchangeRate: func(t *rapid.T) (string, string) {

@@ -7,11 +7,11 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules/gl"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 // TestJournalSchema_Compatibility pins what integrations rely on in
@@ -71,7 +71,7 @@ func TestRawConfiguration(t *testing.T) {
 // append of a type whose schema was registered otherwise meets them.
 func TestChecks_OtherData(t *testing.T) {
 	t.Parallel()
-	catalog, err := module.Build(jsonschema.New(), gl.New(), pipeline.Module{})
+	catalog, err := module.Build(typestest.Schemas{}, gl.New(), pipeline.Module{})
 	require.NoError(t, err)
 	for _, c := range []struct{ eventType, code, data string }{
 		{"gl.ledger.configured", "gl.ledger.data_invalid", `[]`},

@@ -16,7 +16,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/adapters/opa"
 	"github.com/erpbackbone/backbone/adapters/plugin"
@@ -35,6 +34,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit"
+	"github.com/erpbackbone/backbone/test/typestest"
 )
 
 // Books are a legal entity, USMF in UTC, whose intents go through the pipeline.
@@ -65,7 +65,7 @@ func (b *Books) Another(code string) *Books {
 // 2026-03-20 10:00 UTC.
 func New(t testing.TB, modules ...module.Module) *Books {
 	t.Helper()
-	clock, schemas, ids := testkit.NewClock(time.Date(2026, 3, 20, 10, 0, 0, 0, time.UTC)), jsonschema.New(), system.NewIDs()
+	clock, schemas, ids := testkit.NewClock(time.Date(2026, 3, 20, 10, 0, 0, 0, time.UTC)), typestest.Schemas{}, system.NewIDs()
 	catalog, err := module.Build(schemas, append(slices.Clip(modules), module.Joined{pipeline.Module{}, papers.Module{}})...)
 	require.NoError(t, err)
 	sources := catalog.Policies
