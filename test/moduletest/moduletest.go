@@ -7,6 +7,7 @@ package moduletest
 import (
 	"context"
 	"encoding/json"
+	"io/fs"
 	"maps"
 	"path/filepath"
 	"slices"
@@ -33,6 +34,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/ports"
+	backbonesql "github.com/erpbackbone/backbone/sql/backbone"
+	keystoresql "github.com/erpbackbone/backbone/sql/keystore"
 	"github.com/erpbackbone/backbone/test/testkit"
 	"github.com/erpbackbone/backbone/test/typestest"
 )
@@ -96,8 +99,7 @@ func New(t testing.TB, modules ...module.Module) *Books {
 // that follow the log. Without PostgreSQL the test is skipped.
 func NewOnPostgres(t testing.TB, modules ...plugin.Module) *Books {
 	t.Helper()
-	dsn := testkit.Database(t, nil, "empty")
-	require.NoError(t, wire.Migrate(t.Context(), dsn, nil, modules...))
+	dsn := Database(t, modules...)
 	config := configs.Default()
 	config.Database.DSN, config.Database.EraserDSN = configs.DSN(dsn), configs.DSN(dsn)
 	config.KMS.LocalDirectory, config.Erasure.ExportDirectory = filepath.Join(t.TempDir(), "keys"), t.TempDir()
@@ -121,6 +123,22 @@ func NewOnPostgres(t testing.TB, modules ...plugin.Module) *Books {
 			return app.Tenancy.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: le.TenantID, Code: le.Code}, event.Actor{})
 		},
 	}
+}
+
+// Database makes a database for the test with the schemas of modules.
+func Database(t testing.TB, modules ...plugin.Module) (superuserDSN string) {
+	t.Helper()
+	trees := []fs.FS{backbonesql.Migrations, keystoresql.Migrations}
+	for _, m := range modules {
+		if m.Migrations != nil {
+			trees = append(trees, m.Migrations)
+		}
+	}
+	fingerprint, err := testkit.Fingerprint(trees...)
+	require.NoError(t, err)
+	return testkit.Database(t, func(ctx context.Context, dsn string) error {
+		return wire.Migrate(ctx, dsn, nil, modules...)
+	}, "modules_"+fingerprint)
 }
 
 // Report asks a read model by its path, "ap/open-items", once it has caught up with the
