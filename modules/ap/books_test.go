@@ -26,6 +26,7 @@ import (
 	"github.com/erpbackbone/backbone/modules/ap"
 	"github.com/erpbackbone/backbone/modules/gl"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/moduletest"
 	"github.com/erpbackbone/backbone/test/testkit"
 	"github.com/erpbackbone/backbone/test/typestest"
 )
@@ -72,7 +73,7 @@ func newBooks(tb testing.TB) *books {
 	tb.Helper()
 	shared.Do(func() {
 		if catalog, errCatalog = module.Build(typestest.Schemas{}, gl.New(), ap.New(), pipeline.Module{}); errCatalog == nil {
-			policies, errCatalog = opa.New(catalog.Policies, opa.WithTimeout(10*time.Second))
+			policies, errCatalog = moduletest.Policies(catalog)
 		}
 	})
 	require.NoError(tb, errCatalog)

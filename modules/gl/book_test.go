@@ -27,6 +27,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/modules/gl"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/moduletest"
 	"github.com/erpbackbone/backbone/test/testkit"
 	"github.com/erpbackbone/backbone/test/typestest"
 )
@@ -60,7 +61,7 @@ var shared = sync.OnceValues(func() (c struct {
 	policies *opa.Engine
 }, err error) {
 	if c.catalog, err = module.Build(typestest.Schemas{}, gl.New(), causingModule{}, pipeline.Module{}); err == nil {
-		c.policies, err = opa.New(c.catalog.Policies, opa.WithTimeout(time.Minute)) // a busy machine decides as an idle one
+		c.policies, err = moduletest.Policies(c.catalog)
 	}
 	return c, err
 })

@@ -71,11 +71,7 @@ func New(t testing.TB, modules ...module.Module) *Books {
 	clock, schemas, ids := testkit.NewClock(time.Date(2026, 3, 20, 10, 0, 0, 0, time.UTC)), typestest.Schemas{}, system.NewIDs()
 	catalog, err := module.Build(schemas, append(slices.Clip(modules), module.Joined{pipeline.Module{}, papers.Module{}})...)
 	require.NoError(t, err)
-	sources := catalog.Policies
-	for path, source := range configs.Policies() {
-		sources = append(sources, ports.PolicyModule{Path: path, Source: source})
-	}
-	policies, err := opa.New(sources, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout(time.Minute)) // long enough for a busy machine
+	policies, err := Policies(catalog)
 	require.NoError(t, err)
 	store := memory.New(memory.Config{Clock: clock, LogName: "test.example.org"})
 	entity, err := store.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "test", Code: "USMF", Name: "USMF", TimeZone: "UTC", Status: "active"})
@@ -93,6 +89,22 @@ func New(t testing.TB, modules ...module.Module) *Books {
 			}}),
 		})),
 	}
+}
+
+// Policies compiles the policies of a catalog with those of the API. Like a node the engine caches
+// decisions, which are most of what an intent costs on the in-memory store; its timeout is long
+// enough for a busy machine.
+func Policies(catalog *module.Catalog) (*opa.Engine, error) {
+	sources := slices.Clip(catalog.Policies)
+	for path, source := range configs.Policies() {
+		sources = append(sources, ports.PolicyModule{Path: path, Source: source})
+	}
+	var decisions []string
+	for _, t := range catalog.IntentTypes() {
+		decisions = append(decisions, "data."+t.Policy+".decision")
+	}
+	return opa.New(sources, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout(time.Minute),
+		opa.WithCache(configs.Default().Policy.CachedDecisions, slices.Compact(slices.Sorted(slices.Values(decisions)))...))
 }
 
 // NewOnPostgres opens books in a database and with keys of the test's own, with read models
