@@ -1,15 +1,14 @@
 // Package moduletest runs business modules behind the real pipeline, for their tests: New
-// on the in-memory store, for intents and policies; NewOnPostgres on a database of the
-// test's own, for projections and read models too. Tests of modules in other repositories
+// on the in-memory store, for intents and policies; NewOnPostgres on PostgreSQL, for projections
+// and read models too. Tests of modules in other repositories
 // may import it.
 package moduletest
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
-	"io/fs"
 	"maps"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -28,14 +27,11 @@ import (
 	"github.com/erpbackbone/backbone/application/pipeline"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/registry"
-	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/ports"
-	backbonesql "github.com/erpbackbone/backbone/sql/backbone"
-	keystoresql "github.com/erpbackbone/backbone/sql/keystore"
 	"github.com/erpbackbone/backbone/test/testkit"
 	"github.com/erpbackbone/backbone/test/typestest"
 )
@@ -107,50 +103,20 @@ func Policies(catalog *module.Catalog) (*opa.Engine, error) {
 		opa.WithCache(configs.Default().Policy.CachedDecisions, slices.Compact(slices.Sorted(slices.Values(decisions)))...))
 }
 
-// NewOnPostgres opens books in a database and with keys of the test's own, with read models
-// that follow the log. Without PostgreSQL the test is skipped.
+// NewOnPostgres opens books on PostgreSQL with read models that follow the log: those of a tenant
+// of the test's own, on a node that other tests with the same modules may use too (see Run).
+// Without PostgreSQL the test is skipped.
 func NewOnPostgres(t testing.TB, modules ...plugin.Module) *Books {
 	t.Helper()
-	dsn := Database(t, modules...)
-	config := configs.Default()
-	config.Database.DSN, config.Database.EraserDSN = configs.DSN(dsn), configs.DSN(dsn)
-	config.KMS.LocalDirectory, config.Erasure.ExportDirectory = filepath.Join(t.TempDir(), "keys"), t.TempDir()
-	app, err := wire.OpenWithKeys(t.Context(), config, wire.Options{Modules: modules, LogName: "test.example.org"})
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(t.Context())
-	ended := make(chan struct{})
-	go func() {
-		defer close(ended)
-		app.Run(ctx)
-	}()
-	t.Cleanup(func() {
-		stop()
-		<-ended
-		app.Close()
-	})
-	entity, err := app.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "test", Code: "USMF"}, event.Actor{})
+	app := nodeOf(t, modules)
+	tenantID := "test-" + strings.ToLower(rand.Text())
+	entity, err := app.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: tenantID, Code: "USMF"}, event.Actor{})
 	require.NoError(t, err)
 	return &Books{Catalog: app.Catalog, Pipeline: app.Pipeline, Entity: entity, t: t, head: app.Store.Events.Head, events: app.Store.Events.Events, reports: app.Reports,
 		create: func(ctx context.Context, le ports.LegalEntity) (ports.LegalEntity, error) {
 			return app.Tenancy.CreateLegalEntity(ctx, ports.LegalEntity{TenantID: le.TenantID, Code: le.Code}, event.Actor{})
 		},
 	}
-}
-
-// Database makes a database for the test with the schemas of modules.
-func Database(t testing.TB, modules ...plugin.Module) (superuserDSN string) {
-	t.Helper()
-	trees := []fs.FS{backbonesql.Migrations, keystoresql.Migrations}
-	for _, m := range modules {
-		if m.Migrations != nil {
-			trees = append(trees, m.Migrations)
-		}
-	}
-	fingerprint, err := testkit.Fingerprint(trees...)
-	require.NoError(t, err)
-	return testkit.Database(t, func(ctx context.Context, dsn string) error {
-		return wire.Migrate(ctx, dsn, nil, modules...)
-	}, "modules_"+fingerprint)
 }
 
 // Report asks a read model by its path, "ap/open-items", once it has caught up with the

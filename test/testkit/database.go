@@ -35,32 +35,43 @@ var templates sync.Map // name -> func() error, once
 // database.
 func Database(t testing.TB, migrate func(ctx context.Context, superuserDSN string) error, templateName string) (superuserDSN string) {
 	t.Helper()
-	admin := Server(t)
+	superuserDSN, drop, err := CreateDatabase(t.Context(), Server(t), migrate, templateName)
+	if err != nil {
+		t.Fatalf("testkit: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := drop(); err != nil {
+			t.Errorf("testkit: dropping the test's database: %v", err)
+		}
+	})
+	return superuserDSN
+}
+
+// CreateDatabase is Database for a database that several tests use. Its caller drops it.
+func CreateDatabase(
+	ctx context.Context, server string, migrate func(ctx context.Context, superuserDSN string) error, templateName string,
+) (superuserDSN string, drop func() error, err error) {
 	template := identifier("template_" + templateName)
 	once, _ := templates.LoadOrStore(template, sync.OnceValue(func() error {
-		return buildTemplate(context.Background(), admin, template, migrate)
+		return buildTemplate(context.Background(), server, template, migrate)
 	}))
 	if err := once.(func() error)(); err != nil {
-		t.Fatalf("testkit: template database %s: %v", template, err)
+		return "", nil, fmt.Errorf("template database %s: %w", template, err)
 	}
 	name := "test_" + rand.Text()
 	// FILE_COPY: the template is small and the server does not sync, so copying
 	// files is cheaper than logging every page.
-	err := retryWhileInUse(func() error {
-		return execute(t.Context(), admin, fmt.Sprintf(`CREATE DATABASE %q TEMPLATE %q STRATEGY FILE_COPY`, name, template))
+	err = retryWhileInUse(func() error {
+		return execute(ctx, server, fmt.Sprintf(`CREATE DATABASE %q TEMPLATE %q STRATEGY FILE_COPY`, name, template))
 	})
 	if err != nil {
-		t.Fatalf("testkit: creating a database from %s: %v", template, err)
+		return "", nil, fmt.Errorf("creating a database from %s: %w", template, err)
 	}
-	t.Cleanup(func() {
+	return withDatabase(server, name), func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
-		err := retryWhileInUse(func() error { return execute(ctx, admin, fmt.Sprintf(`DROP DATABASE IF EXISTS %q WITH (FORCE)`, name)) })
-		if err != nil {
-			t.Errorf("testkit: dropping the test's database: %v", err)
-		}
-	})
-	return withDatabase(admin, name)
+		return retryWhileInUse(func() error { return execute(ctx, server, fmt.Sprintf(`DROP DATABASE IF EXISTS %q WITH (FORCE)`, name)) })
+	}, nil
 }
 
 // Fingerprint is a short digest of all files of the given trees, such as embedded

@@ -1,0 +1,135 @@
+package moduletest
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/plugin"
+	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/configs"
+	backbonesql "github.com/erpbackbone/backbone/sql/backbone"
+	keystoresql "github.com/erpbackbone/backbone/sql/keystore"
+	"github.com/erpbackbone/backbone/test/testkit"
+)
+
+// node is a running node with a database and keys of its own.
+type node struct {
+	app   *wire.App
+	close func() error
+}
+
+// shared are the nodes of a package by the names of their modules. nodes is nil unless Run runs the
+// tests: only Run can close what several tests use.
+var shared struct {
+	mu    sync.Mutex
+	nodes map[string]*node
+}
+
+// Run runs the tests of a package for its TestMain. The tests that call NewOnPostgres with the same
+// modules share a node: to make a database and to start a node takes longer than most of them. In
+// packages without Run each test has a node of its own.
+func Run(m *testing.M) (exitCode int) {
+	shared.nodes = map[string]*node{}
+	exitCode = m.Run()
+	for _, n := range shared.nodes {
+		if err := n.close(); err != nil {
+			fmt.Println("FAIL: closing a node of the tests:", err)
+			exitCode = 1
+		}
+	}
+	return exitCode
+}
+
+func nodeOf(t testing.TB, modules []plugin.Module) *wire.App {
+	t.Helper()
+	server := testkit.Server(t)
+	shared.mu.Lock()
+	defer shared.mu.Unlock()
+	var names []string
+	for _, m := range modules {
+		names = append(names, m.Name())
+	}
+	key := strings.Join(names, " ")
+	if n := shared.nodes[key]; n != nil {
+		return n.app
+	}
+	n, err := newNode(server, modules)
+	require.NoError(t, err)
+	if shared.nodes == nil {
+		t.Cleanup(func() {
+			if err := n.close(); err != nil {
+				t.Errorf("closing the test's node: %v", err)
+			}
+		})
+		return n.app
+	}
+	shared.nodes[key] = n
+	return n.app
+}
+
+// newNode starts a node. Its legal entities have no tables of their own: the node does not
+// behave differently with them, and making them takes longer than many a test.
+func newNode(server string, modules []plugin.Module) (_ *node, err error) {
+	ctx, stop := context.WithCancel(context.Background())
+	undo := []func() error{func() error { stop(); return nil }}
+	closeAll := func() (err error) {
+		for i := len(undo) - 1; i >= 0; i-- {
+			err = errors.Join(err, undo[i]())
+		}
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, closeAll())
+		}
+	}()
+	trees := []fs.FS{backbonesql.Migrations, keystoresql.Migrations}
+	for _, m := range modules {
+		if m.Migrations != nil {
+			trees = append(trees, m.Migrations)
+		}
+	}
+	fingerprint, err := testkit.Fingerprint(trees...)
+	if err != nil {
+		return nil, err
+	}
+	dsn, drop, err := testkit.CreateDatabase(ctx, server, func(ctx context.Context, dsn string) error {
+		return wire.Migrate(ctx, dsn, nil, modules...)
+	}, "modules_"+fingerprint)
+	if err != nil {
+		return nil, err
+	}
+	undo = append(undo, drop)
+	directory, err := os.MkdirTemp("", "moduletest")
+	if err != nil {
+		return nil, err
+	}
+	undo = append(undo, func() error { return os.RemoveAll(directory) })
+	config := configs.Default()
+	config.Database.DSN, config.Database.EraserDSN, config.Database.PhysicalPartitions = configs.DSN(dsn), configs.DSN(dsn), 0
+	config.KMS.LocalDirectory, config.Erasure.ExportDirectory = directory+"/keys", directory+"/exports"
+	app, err := wire.OpenWithKeys(ctx, config, wire.Options{Modules: modules, LogName: "test.example.org"})
+	if err != nil {
+		return nil, err
+	}
+	ended := make(chan struct{})
+	go func() {
+		defer close(ended)
+		app.Run(ctx)
+	}()
+	undo = append(undo, func() error {
+		stop()
+		<-ended
+		app.Close()
+		return nil
+	})
+	return &node{app, closeAll}, nil
+}
