@@ -36,62 +36,60 @@ services := {"module", "importer"}
 
 everybody := business | services | {"auditor", "compliance", "compliance_approver", "admin", "operator"}
 
-grants := {
-	"intents.submit": business | services | {"admin"},
-	"intents.approve": approving | {"admin"},
-	"sod.read": approving | {"admin", "auditor"},
-	"intents.read": business | services | {"admin", "auditor"},
-	"events.append": {"module"},
-	"events.read": business | {"module", "auditor"},
-	"events.export": business | {"module", "auditor"},
-	"streams.read": business | {"module", "auditor", "admin"},
-	"streams.describe": {"module", "admin"},
-	"streams.delete": {"module", "admin"},
-	"streams.tombstone": {"admin"},
-	"events.subscribe": business | {"module", "auditor"},
-	"entities.read": business | {"module", "auditor"},
-	"snapshots.read": business | {"module", "auditor"},
-	"snapshots.write": {"module"},
-	"readmodels.read": business | services | {"auditor"},
-	"files.read": business,
-	"event_types.register": {"admin"},
-	"event_types.check": {"admin", "module"},
-	"event_types.deprecate": {"admin"},
-	"event_types.confirm": {"admin"},
-	"event_types.read": everybody,
-	"projections.read": {"admin", "operator", "auditor"},
-	"projections.operate": {"admin", "operator"},
-	"projections.define": {"admin"},
-	"legal_entities.create": {"admin"},
-	"principals.enroll": {"admin"},
-	"principals.read": {"admin", "auditor"},
-	"principals.names": {"auditor"},
-	"legal_entities.read": everybody,
-	"verifications.run": {"auditor", "admin", "operator"},
-	"verifications.read": {"auditor", "admin", "operator"},
-	"erasure.request": {"compliance"},
-	"erasure.approve": {"compliance", "compliance_approver"},
-	"erasure.read": {"compliance", "compliance_approver", "auditor"},
-	"redaction.request": {"compliance"},
-	"redaction.approve": {"compliance", "compliance_approver"},
-	"redaction.read": {"compliance", "compliance_approver", "auditor"},
-	"holds.place": {"compliance"},
-	"holds.release": {"compliance"},
-	"holds.read": {"compliance", "compliance_approver", "auditor"},
-	"subscriptions.manage": business | {"module", "admin", "operator"},
-	"subscriptions.consume": business | {"module", "admin"},
-	"subscriptions.read": business | {"module", "auditor", "admin", "operator"},
-	"subscriptions.operate": {"admin", "operator"},
-	"webhooks.allow": {"admin"},
-	"webhooks.disclose": {"compliance"},
-	"access_log.read": {"auditor", "compliance"},
-	"disclosures.grant": {"compliance"},
-	"papers.keep": business | services,
-	"papers.read": business | {"auditor"},
-	"personal_data.report": {"compliance"},
-	"personal_data.search": {"compliance", "compliance_approver"},
-	"disclosures.read": {"auditor", "compliance", "compliance_approver"},
-}
+grants["intents.submit"] := business | services | {"admin"}
+grants["intents.approve"] := approving | {"admin"}
+grants["sod.read"] := approving | {"admin", "auditor"}
+grants["intents.read"] := business | services | {"admin", "auditor"}
+grants["events.append"] := {"module"}
+grants["events.read"] := business | {"module", "auditor"}
+grants["events.export"] := business | {"module", "auditor"}
+grants["streams.read"] := business | {"module", "auditor", "admin"}
+grants["streams.describe"] := {"module", "admin"}
+grants["streams.delete"] := {"module", "admin"}
+grants["streams.tombstone"] := {"admin"}
+grants["events.subscribe"] := business | {"module", "auditor"}
+grants["entities.read"] := business | {"module", "auditor"}
+grants["snapshots.read"] := business | {"module", "auditor"}
+grants["snapshots.write"] := {"module"}
+grants["readmodels.read"] := business | services | {"auditor"}
+grants["files.read"] := business
+grants["event_types.register"] := {"admin"}
+grants["event_types.check"] := {"admin", "module"}
+grants["event_types.deprecate"] := {"admin"}
+grants["event_types.confirm"] := {"admin"}
+grants["event_types.read"] := everybody
+grants["projections.read"] := {"admin", "operator", "auditor"}
+grants["projections.operate"] := {"admin", "operator"}
+grants["projections.define"] := {"admin"}
+grants["legal_entities.create"] := {"admin"}
+grants["principals.enroll"] := {"admin"}
+grants["principals.read"] := {"admin", "auditor"}
+grants["principals.names"] := {"auditor"}
+grants["legal_entities.read"] := everybody
+grants["verifications.run"] := {"auditor", "admin", "operator"}
+grants["verifications.read"] := {"auditor", "admin", "operator"}
+grants["erasure.request"] := {"compliance"}
+grants["erasure.approve"] := {"compliance", "compliance_approver"}
+grants["erasure.read"] := {"compliance", "compliance_approver", "auditor"}
+grants["redaction.request"] := {"compliance"}
+grants["redaction.approve"] := {"compliance", "compliance_approver"}
+grants["redaction.read"] := {"compliance", "compliance_approver", "auditor"}
+grants["holds.place"] := {"compliance"}
+grants["holds.release"] := {"compliance"}
+grants["holds.read"] := {"compliance", "compliance_approver", "auditor"}
+grants["subscriptions.manage"] := business | {"module", "admin", "operator"}
+grants["subscriptions.consume"] := business | {"module", "admin"}
+grants["subscriptions.read"] := business | {"module", "auditor", "admin", "operator"}
+grants["subscriptions.operate"] := {"admin", "operator"}
+grants["webhooks.allow"] := {"admin"}
+grants["webhooks.disclose"] := {"compliance"}
+grants["access_log.read"] := {"auditor", "compliance"}
+grants["disclosures.grant"] := {"compliance"}
+grants["papers.keep"] := business | services
+grants["papers.read"] := business | {"auditor"}
+grants["personal_data.report"] := {"compliance"}
+grants["personal_data.search"] := {"compliance", "compliance_approver"}
+grants["disclosures.read"] := {"auditor", "compliance", "compliance_approver"}
 
 writes := {
 	"intents.submit", "intents.approve", "events.append", "snapshots.write",
