@@ -23,14 +23,15 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// pool opens a database with the module's schema, as the application's role.
+// pool opens the tests' database with the module's schema, as the application's role. Each test has the
+// partitions of its books.
 func pool(t *testing.T) *pgxpool.Pool {
 	t.Helper()
 	migrations, err := fs.Sub(apsql.FS, "migrations")
 	require.NoError(t, err)
 	print, err := testkit.Fingerprint(migrations)
 	require.NoError(t, err)
-	dsn := testkit.Database(t, func(ctx context.Context, dsn string) error {
+	dsn := testkit.SharedDatabase(t, func(ctx context.Context, dsn string) error {
 		return migrate.Run(ctx, dsn, nil, migrate.Set{Name: "ap", FS: migrations})
 	}, "ap_"+print)
 	config, err := pgxpool.ParseConfig(dsn)

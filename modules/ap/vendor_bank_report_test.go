@@ -65,7 +65,7 @@ func TestVendors_ChangesAndBankAccounts(t *testing.T) {
 	}
 	sole := b.vendors(p, "2025-12-31", b.head(), map[string]string{"vendor": "SOLE-1"})
 	require.Contains(t, b.keys.open(t, []byte(sole)), "Ny gata 1")
-	require.Equal(t, 3, copies(t, p, "vendor:SOLE-1"), "registration, change and account")
+	require.Equal(t, 3, b.copies(p, "vendor:SOLE-1"), "registration, change and account")
 	require.JSONEq(t, "[]", b.vendors(p, "2025-03-19", b.head(), nil), "before the registration")
 
 	// An erased trader keeps the state, and the values are gone: in the copies, and in rows
@@ -74,12 +74,11 @@ func TestVendors_ChangesAndBankAccounts(t *testing.T) {
 	redacted := `"bank":{"state":"approved","accounts":[{"request_id":"SOLE-1-B1","currency":"EUR","iban":"[REDACTED]","bic":"[REDACTED]","holder":"[REDACTED]"}]}`
 	compact := func(text string) string { return string(jsondoc.AppendCompact(nil, []byte(text))) }
 	require.Contains(t, compact(b.keys.open(t, []byte(sole))), redacted)
-	_, err := p.Exec(t.Context(), "DELETE FROM ap.vendors; DELETE FROM ap.vendor_accounts")
-	require.NoError(t, err)
+	b.deleteRows(p, "ap.vendors", "ap.vendor_accounts")
 	project(t, p, appostgres.NewVendorProjection(), redact(t, b.all(), "vendor:SOLE-1"), 1000)
-	require.Zero(t, copies(t, p, "vendor:SOLE-1"))
+	require.Zero(t, b.copies(p, "vendor:SOLE-1"))
 	require.Contains(t, compact(b.vendors(p, "2025-12-31", b.head(), map[string]string{"vendor": "SOLE-1"})), redacted)
 	var rows int
-	require.NoError(t, p.QueryRow(t.Context(), "SELECT count(*) FROM ap.vendor_accounts").Scan(&rows))
+	require.NoError(t, p.QueryRow(t.Context(), "SELECT count(*) FROM ap.vendor_accounts WHERE partition_id = $1", b.entity.Partition).Scan(&rows))
 	require.Equal(t, 10, rows, "five requests and their decisions")
 }

@@ -122,7 +122,7 @@ func TestVendors_Rebuild(t *testing.T) {
 	project(t, p, appostgres.NewVendorProjection(), b.all(), 2)
 	dump := func() (rows []string) {
 		for _, table := range []string{"ap.vendors", "ap.vendor_contacts"} {
-			found, err := p.Query(t.Context(), "SELECT to_json(r)::text FROM "+table+" AS r ORDER BY r.sequence")
+			found, err := p.Query(t.Context(), "SELECT to_json(r)::text FROM "+table+" AS r WHERE r.partition_id = $1 ORDER BY r.sequence", b.entity.Partition)
 			require.NoError(t, err)
 			texts, err := pgx.CollectRows(found, pgx.RowTo[string])
 			require.NoError(t, err)
@@ -132,8 +132,7 @@ func TestVendors_Rebuild(t *testing.T) {
 	}
 	before := dump()
 	require.Len(t, before, 9)
-	_, err := p.Exec(t.Context(), "DELETE FROM ap.vendors; DELETE FROM ap.vendor_contacts")
-	require.NoError(t, err)
+	b.deleteRows(p, "ap.vendors", "ap.vendor_contacts")
 	project(t, p, appostgres.NewVendorProjection(), b.all(), 1000)
 	require.Equal(t, before, dump())
 }
@@ -184,16 +183,25 @@ func redact(t *testing.T, events []event.Recorded, subjects ...shredding.Subject
 
 // copies counts rows with sealed copies of a person, by the columns that the handler
 // declares.
-func copies(t *testing.T, p *pgxpool.Pool, s shredding.Subject) (rows int) {
-	t.Helper()
+func (b *books) copies(p *pgxpool.Pool, s shredding.Subject) (rows int) {
+	b.tb.Helper()
 	for _, target := range appostgres.NewVendorProjection().Targets() {
 		for _, table := range target.Tables {
 			var n int
-			require.NoError(t, p.QueryRow(t.Context(), fmt.Sprintf("SELECT count(*) FROM %s.%s WHERE %s = $1", table.Schema, table.Name, table.Subject), s).Scan(&n))
+			require.NoError(b.tb, p.QueryRow(b.tb.Context(), fmt.Sprintf("SELECT count(*) FROM %s.%s WHERE %s = $1 AND partition_id = $2", table.Schema, table.Name, table.Subject), s, b.entity.Partition).Scan(&n))
 			rows += n
 		}
 	}
 	return rows
+}
+
+// deleteRows deletes the rows of the books.
+func (b *books) deleteRows(p *pgxpool.Pool, tables ...string) {
+	b.tb.Helper()
+	for _, table := range tables {
+		_, err := p.Exec(b.tb.Context(), "DELETE FROM "+table+" WHERE partition_id = $1", b.entity.Partition)
+		require.NoError(b.tb, err)
+	}
 }
 
 // TestErasure_KeepsAmounts erases a contact and a sole trader: names disappear, and amounts and
@@ -221,14 +229,13 @@ func TestErasure_KeepsAmounts(t *testing.T) {
 			{"contact_id":"C-1","name":"[REDACTED]","email":"[REDACTED]","phone":"[REDACTED]"},
 			{"contact_id":"C-2","name":"Nora Nord","function":"sales"}],"bank":{"state":"none","accounts":[]},"event_id":"%[3]s"}]`, ids["SOLE-1"], ids["SOLE-2"], ids["V1"])
 	require.JSONEq(t, redacted, b.keys.open(t, []byte(b.vendors(p, "2025-12-31", head, nil))), "the keys alone do it")
-	require.Equal(t, []int{1, 3}, []int{copies(t, p, subjects[0]), copies(t, p, subjects[1])})
-	_, err := p.Exec(t.Context(), "DELETE FROM ap.vendors; DELETE FROM ap.vendor_contacts")
-	require.NoError(t, err)
+	require.Equal(t, []int{1, 3}, []int{b.copies(p, subjects[0]), b.copies(p, subjects[1])})
+	b.deleteRows(p, "ap.vendors", "ap.vendor_contacts")
 	project(t, p, appostgres.NewVendorProjection(), redact(t, events, subjects...), 1000)
 	for _, s := range subjects {
-		require.Zero(t, copies(t, p, s))
+		require.Zero(t, b.copies(p, s))
 	}
-	require.Equal(t, 1, copies(t, p, "contact:C-2"), "of no other contact")
+	require.Equal(t, 1, b.copies(p, "contact:C-2"), "of no other contact")
 	stored := b.vendors(p, "2025-12-31", head, nil)
 	require.NotContains(t, stored, "vendor:SOLE-1")
 	require.NotContains(t, stored, "contact:C-1")

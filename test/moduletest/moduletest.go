@@ -104,7 +104,7 @@ func Policies(catalog *module.Catalog) (*opa.Engine, error) {
 }
 
 // NewOnPostgres opens books on PostgreSQL with read models that follow the log: those of a tenant
-// of the test's own, on a node that other tests with the same modules may use too (see Run).
+// of the test's own, on a node that other tests with the same modules use too if the package's TestMain calls testkit.Run.
 // Without PostgreSQL the test is skipped.
 func NewOnPostgres(t testing.TB, modules ...plugin.Module) *Books {
 	t.Helper()

@@ -3,7 +3,6 @@ package moduletest
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io/fs"
 	"os"
 	"strings"
@@ -26,28 +25,15 @@ type node struct {
 	close func() error
 }
 
-// shared are the nodes of a package by the names of their modules. nodes is nil unless Run runs the
-// tests: only Run can close what several tests use.
-var shared struct {
+// shared are the nodes of a package by the names of their modules.
+var shared = struct {
 	mu    sync.Mutex
 	nodes map[string]*node
-}
+}{nodes: map[string]*node{}}
 
-// Run runs the tests of a package for its TestMain. The tests that call NewOnPostgres with the same
-// modules share a node: to make a database and to start a node takes longer than most of them. In
-// packages without Run each test has a node of its own.
-func Run(m *testing.M) (exitCode int) {
-	shared.nodes = map[string]*node{}
-	exitCode = m.Run()
-	for _, n := range shared.nodes {
-		if err := n.close(); err != nil {
-			fmt.Println("FAIL: closing a node of the tests:", err)
-			exitCode = 1
-		}
-	}
-	return exitCode
-}
-
+// nodeOf gives the node of the package for modules, as to make a database and to start a node takes
+// longer than most tests. In packages whose TestMain does not call testkit.Run each test has a node
+// of its own.
 func nodeOf(t testing.TB, modules []plugin.Module) *wire.App {
 	t.Helper()
 	server := testkit.Server(t)
@@ -63,15 +49,15 @@ func nodeOf(t testing.TB, modules []plugin.Module) *wire.App {
 	}
 	n, err := newNode(server, modules)
 	require.NoError(t, err)
-	if shared.nodes == nil {
-		t.Cleanup(func() {
-			if err := n.close(); err != nil {
-				t.Errorf("closing the test's node: %v", err)
-			}
-		})
+	if testkit.AtEnd(n.close) {
+		shared.nodes[key] = n
 		return n.app
 	}
-	shared.nodes[key] = n
+	t.Cleanup(func() {
+		if err := n.close(); err != nil {
+			t.Errorf("closing the test's node: %v", err)
+		}
+	})
 	return n.app
 }
 

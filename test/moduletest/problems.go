@@ -75,14 +75,14 @@ func (p *Problems) Check(t testing.TB, err error) {
 	}
 }
 
-// Run runs the tests of a package as the function Run does. If all of them ran and passed, with those that need
+// Run runs the tests of a package as testkit.Run does. If all of them ran and passed, with those that need
 // PostgreSQL, each document of the file must be one of those that they were refused with.
 func (p *Problems) Run(m *testing.M) (exitCode int) {
 	if err := p.read(); err != nil {
 		fmt.Println("FAIL:", err)
 		return 1
 	}
-	exitCode = Run(m)
+	exitCode = testkit.Run(m)
 	if exitCode != 0 {
 		return exitCode
 	}

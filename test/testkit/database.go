@@ -70,7 +70,9 @@ func CreateDatabase(
 	return withDatabase(server, name), func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
 		defer cancel()
-		return retryWhileInUse(func() error { return execute(ctx, server, fmt.Sprintf(`DROP DATABASE IF EXISTS %q WITH (FORCE)`, name)) })
+		return retryWhileInUse(func() error {
+			return execute(ctx, server, fmt.Sprintf(`DROP DATABASE IF EXISTS %q WITH (FORCE)`, name))
+		})
 	}, nil
 }
 

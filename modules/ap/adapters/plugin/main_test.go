@@ -4,7 +4,7 @@ import (
 	"os"
 	"testing"
 
-	"github.com/erpbackbone/backbone/test/moduletest"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-func TestMain(m *testing.M) { os.Exit(moduletest.Run(m)) }
+func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
