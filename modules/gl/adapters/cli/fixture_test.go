@@ -8,9 +8,11 @@ import (
 	"io/fs"
 	"math/rand/v2"
 	"net/url"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -37,12 +39,18 @@ var _ cli.API = (*bookFixture)(nil)
 // bookFixture is a ledger's read models with journals in four currencies. It answers like a
 // server.
 type bookFixture struct {
-	pool     *pgxpool.Pool
-	sequence event.Sequence
-	events   []event.Recorded
-	asked    int
-	payables map[string]string // path, and ?as_of= where it matters, to a report
+	pool      *pgxpool.Pool
+	partition event.PartitionID
+	sequence  event.Sequence
+	events    []event.Recorded
+	asked     int
+	payables  map[string]string // path, and ?as_of= where it matters, to a report
 }
+
+// partitions counts those of the fixtures, which share a database.
+var partitions atomic.Int32
+
+func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
 
 func newBookFixture(t *testing.T) *bookFixture {
 	t.Helper()
@@ -50,13 +58,13 @@ func newBookFixture(t *testing.T) *bookFixture {
 	require.NoError(t, err)
 	print, err := testkit.Fingerprint(files)
 	require.NoError(t, err)
-	dsn := testkit.Database(t, func(ctx context.Context, dsn string) error {
+	dsn := testkit.SharedDatabase(t, func(ctx context.Context, dsn string) error {
 		return migrate.Run(ctx, dsn, nil, migrate.Set{Name: "gl", FS: files})
 	}, "gl_read_models_"+print)
 	pool, err := pgxpool.New(t.Context(), dsn)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	b := &bookFixture{pool: pool}
+	b := &bookFixture{pool: pool, partition: event.PartitionID(partitions.Add(1))}
 	b.add(domain.EventLedgerConfigured, "2026-01-01", `{"functional_currency": "EUR"}`)
 	for i, account := range accounts {
 		b.add(domain.EventAccountDefined, "2026-01-01", fmt.Sprintf(`{"code": %q, "name": "Account, no. %d", "type": %q}`, account, i, []string{"asset", "liability", "income", "expense"}[i%4]))
@@ -72,7 +80,7 @@ func (b *bookFixture) add(eventType, effective, data string) {
 	id := ulid.MustNew(ulid.Timestamp(at), nil)
 	b.events = append(b.events, event.Recorded{
 		Skeleton: event.Skeleton{
-			Partition: 7, Sequence: b.sequence, ID: id, Type: eventType, RecordedAt: at, CorrelationID: "order 12, part 3",
+			Partition: b.partition, Sequence: b.sequence, ID: id, Type: eventType, RecordedAt: at, CorrelationID: "order 12, part 3",
 			EffectiveDate: event.MustDate(effective), Stream: event.StreamID{Type: "gl.journal", ID: id.String()},
 		},
 		Payload: []byte(`{"data": ` + data + `, "dimensions": {}, "entity_refs": []}`),
@@ -125,7 +133,7 @@ func (b *bookFixture) ReadModel(ctx context.Context, path string, query url.Valu
 		return fault.New(fault.NotFound, "request.not_found", "there is no %s; correct the path", path)
 	}
 	q := ports.ReadModelQuery{
-		Partition: 7, Entity: ports.LegalEntity{Code: "DEMF"}, AsOf: event.MustDate("2026-12-31"), Known: b.sequence, Params: map[string]string{}, Cursor: query.Get("cursor"), Limit: 50,
+		Partition: b.partition, Entity: ports.LegalEntity{Code: "DEMF"}, AsOf: event.MustDate("2026-12-31"), Known: b.sequence, Params: map[string]string{}, Cursor: query.Get("cursor"), Limit: 50,
 	}
 	if text := query.Get("as_of"); text != "" {
 		q.AsOf = event.MustDate(text)
@@ -198,7 +206,7 @@ func (b *bookFixture) ListLegalEntities(context.Context, ...client.Option) (clie
 func (b *bookFixture) apply(t *testing.T) {
 	t.Helper()
 	require.NoError(t, pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
-		return postgres.NewProjection().Apply(t.Context(), tx, ports.ProjectionBatch{Partition: 7, Events: b.events})
+		return postgres.NewProjection().Apply(t.Context(), tx, ports.ProjectionBatch{Partition: b.partition, Events: b.events})
 	}))
 }
 

@@ -24,25 +24,25 @@ func (b *ledgerFixture) fillBank(t *testing.T, lines, unmatched int) {
 	for statement, n := range map[string]int{
 		`INSERT INTO gl.journals (partition_id, version, sequence, recorded_at, effective_date, event_id, source_event_id, journal_id, reverses_journal_id, journal_number, journal_type, description,
 			functional_currency, fiscal_year, period, source_module)
-		SELECT 7, 0, 1000 + i, now(), ` + day + `, gen_random_uuid(), '', 'J' || lpad(i::text, 25, '0'), '', 'GJ-' || i, 'general', 'Rent', 'USD', '2021', '2021-01', ''
+		SELECT $2, 0, 1000 + i, now(), ` + day + `, gen_random_uuid(), '', 'J' || lpad(i::text, 25, '0'), '', 'GJ-' || i, 'general', 'Rent', 'USD', '2021', '2021-01', ''
 		FROM generate_series(1, $1::int) AS i`: lines,
 		`INSERT INTO gl.journal_lines (partition_id, version, sequence, line_number, effective_date, side, account, amount, currency, functional_amount, functional_currency, description, tax_code, dimensions)
-		SELECT 7, 0, 1000 + i, s, ` + day + `, CASE s WHEN 1 THEN 'debit' ELSE 'credit' END, CASE s WHEN 1 THEN '6000' ELSE '1000' END, 10, 'USD', 10, 'USD', 'From the bank', '', '{"department": "ENG"}'
+		SELECT $2, 0, 1000 + i, s, ` + day + `, CASE s WHEN 1 THEN 'debit' ELSE 'credit' END, CASE s WHEN 1 THEN '6000' ELSE '1000' END, 10, 'USD', 10, 'USD', 'From the bank', '', '{"department": "ENG"}'
 		FROM generate_series(1, $1::int) AS i, generate_series(1, 2) AS s`: lines,
 		`INSERT INTO gl.bank_statements (partition_id, version, sequence, part, first_date, statement_date, event_id, account, statement_id, currency, opening_balance, closing_balance)
-		SELECT 7, 0, 1000000 + i / 100, 1, ` + day + `, (timestamp '2021-01-01' + (i + 99) * interval '20 minutes')::date, gen_random_uuid(), '1000', 'S-' || i / 100, 'USD', -10 * i, -10 * (i + 100)
+		SELECT $2, 0, 1000000 + i / 100, 1, ` + day + `, (timestamp '2021-01-01' + (i + 99) * interval '20 minutes')::date, gen_random_uuid(), '1000', 'S-' || i / 100, 'USD', -10 * i, -10 * (i + 100)
 		FROM generate_series(0, $1::int - 1, 100) AS i`: lines,
 		`INSERT INTO gl.bank_lines (partition_id, version, sequence, line_number, part, booking_date, account, statement_id, currency, amount, reference, end_to_end_id, description)
-		SELECT 7, 0, 1000000 + i / 100, i % 100 + 1, 1, ` + day + `, '1000', 'S-' || i / 100, 'USD', -10, 'GJ-' || i + 1, '', 'Paid'
+		SELECT $2, 0, 1000000 + i / 100, i % 100 + 1, 1, ` + day + `, '1000', 'S-' || i / 100, 'USD', -10, 'GJ-' || i + 1, '', 'Paid'
 		FROM generate_series(0, $1::int - 1) AS i`: lines,
 		`INSERT INTO gl.bank_matches (partition_id, version, sequence, part, line_number, matched_as_of, matched, account, statement_id, statement_sequence)
-		SELECT 7, 0, 2000000 + i, 1, i % 100 + 1, ` + day + `, true, '1000', 'S-' || i / 100, 1000000 + i / 100
+		SELECT $2, 0, 2000000 + i, 1, i % 100 + 1, ` + day + `, true, '1000', 'S-' || i / 100, 1000000 + i / 100
 		FROM generate_series(0, $1::int - 1) AS i`: lines - unmatched,
 		`INSERT INTO gl.bank_match_lines (partition_id, version, sequence, line_number, matched_as_of, matched, account, journal_id, journal_sequence)
-		SELECT 7, 0, 2000000 + i, 2, ` + day + `, true, '1000', 'J' || lpad((i + 1)::text, 25, '0'), 1000 + i + 1
+		SELECT $2, 0, 2000000 + i, 2, ` + day + `, true, '1000', 'J' || lpad((i + 1)::text, 25, '0'), 1000 + i + 1
 		FROM generate_series(0, $1::int - 1) AS i`: lines - unmatched,
 	} {
-		_, err := b.pool.Exec(t.Context(), statement, n)
+		_, err := b.pool.Exec(t.Context(), statement, n, int32(b.partition))
 		require.NoError(t, err)
 	}
 }
@@ -102,7 +102,7 @@ func explain(t *testing.T, pool *pgxpool.Pool, queries []pgx.TraceQueryStartData
 func TestBankReconciliation_Plan(t *testing.T) {
 	t.Parallel()
 	const lines, unmatched = 2_000, 20
-	b := setup(t)
+	b := setupAlone(t)
 	b.project(t)
 	b.fillBank(t, lines, unmatched)
 	config := b.pool.Config()
@@ -134,7 +134,7 @@ func TestBankReconciliation_EarlierRows(t *testing.T) {
 	b := setup(t)
 	b.project(t)
 	_, err := b.pool.Exec(t.Context(), `INSERT INTO gl.bank_matches (partition_id, version, sequence, part, line_number, matched_as_of, matched, account, statement_id)
-		VALUES (7, 0, 10, 1, 1, '2026-03-01', true, '1000', 'S-1')`)
+		VALUES ($1, 0, 10, 1, 1, '2026-03-01', true, '1000', 'S-1')`, int32(b.partition))
 	require.NoError(t, err)
 	_, err = postgres.NewBankReconciliation(b.pool).Query(t.Context(), b.query("2026-03-31", 20, map[string]string{"account": "1000"}))
 	require.Equal(t, "read.rebuilding", fault.CodeOf(err))

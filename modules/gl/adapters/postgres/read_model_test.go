@@ -7,7 +7,9 @@ import (
 	"io/fs"
 	"maps"
 	"math/rand/v2"
+	"os"
 	"slices"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -27,23 +29,38 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-const partition = event.PartitionID(7)
+func TestMain(m *testing.M) { os.Exit(testkit.Run(m)) }
 
-// ledgerFixture is an empty database with the ledger's read models, seen through the
-// application's role.
+// ledgerFixture is an empty partition in the ledger's read models, seen through the application's
+// role.
 type ledgerFixture struct {
-	pool     *pgxpool.Pool
-	sequence event.Sequence
-	events   []event.Recorded
+	pool      *pgxpool.Pool
+	partition event.PartitionID
+	sequence  event.Sequence
+	events    []event.Recorded
 }
 
+// partitions counts those of the fixtures, which share a database.
+var partitions atomic.Int32
+
 func setup(t *testing.T) *ledgerFixture {
+	t.Helper()
+	return setupIn(t, testkit.SharedDatabase)
+}
+
+// setupAlone is setup in a database of the test's own, whose statistics are those of its rows.
+func setupAlone(t *testing.T) *ledgerFixture {
+	t.Helper()
+	return setupIn(t, testkit.Database)
+}
+
+func setupIn(t *testing.T, database func(testing.TB, func(context.Context, string) error, string) string) *ledgerFixture {
 	t.Helper()
 	files, err := fs.Sub(glsql.FS, "migrations")
 	require.NoError(t, err)
 	print, err := testkit.Fingerprint(files)
 	require.NoError(t, err)
-	dsn := testkit.Database(t, func(ctx context.Context, dsn string) error {
+	dsn := database(t, func(ctx context.Context, dsn string) error {
 		return migrate.Run(ctx, dsn, nil, migrate.Set{Name: "gl", FS: files})
 	}, "gl_read_models_"+print)
 	config, err := pgxpool.ParseConfig(dsn)
@@ -55,7 +72,7 @@ func setup(t *testing.T) *ledgerFixture {
 	pool, err := pgxpool.NewWithConfig(t.Context(), config)
 	require.NoError(t, err)
 	t.Cleanup(pool.Close)
-	b := &ledgerFixture{pool: pool}
+	b := &ledgerFixture{pool: pool, partition: event.PartitionID(partitions.Add(1))}
 	b.add(domain.EventLedgerConfigured, "2026-01-01", `{"functional_currency": "USD"}`)
 	for code, name := range map[string]string{"1000": "Bank", "6000": "Services"} {
 		b.add(domain.EventAccountDefined, "2026-01-01", fmt.Sprintf(`{"code": %q, "name": %q, "type": "asset"}`, code, name))
@@ -70,7 +87,7 @@ func (b *ledgerFixture) add(eventType, effective, data string) event.Recorded {
 	id := ulid.MustNew(ulid.Timestamp(at), nil)
 	e := event.Recorded{
 		Skeleton: event.Skeleton{
-			Partition: partition, Sequence: b.sequence, ID: id, Type: eventType, RecordedAt: at,
+			Partition: b.partition, Sequence: b.sequence, ID: id, Type: eventType, RecordedAt: at,
 			EffectiveDate: event.MustDate(effective), Stream: event.StreamID{Type: "gl.journal", ID: id.String()},
 		},
 		Payload: []byte(`{"data": ` + data + `, "dimensions": {}, "entity_refs": []}`),
@@ -99,7 +116,7 @@ func (b *ledgerFixture) project(t *testing.T) {
 
 func (b *ledgerFixture) query(asOf string, known event.Sequence, params map[string]string) ports.ReadModelQuery {
 	return ports.ReadModelQuery{
-		Partition: partition, Entity: ports.LegalEntity{Partition: partition, Code: "USMF"}, AsOf: event.MustDate(asOf),
+		Partition: b.partition, Entity: ports.LegalEntity{Partition: b.partition, Code: "USMF"}, AsOf: event.MustDate(asOf),
 		Known: known, KnownAt: fmt.Sprintf("seq:%d", known), Params: params, Limit: maxRows,
 	}
 }
@@ -353,7 +370,7 @@ func TestProjection_SeparateVersions(t *testing.T) {
 	apply := func(version int, events []event.Recorded) {
 		t.Helper()
 		require.NoError(t, pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
-			return postgres.NewProjection().Apply(t.Context(), tx, ports.ProjectionBatch{Partition: partition, Version: version, Events: events})
+			return postgres.NewProjection().Apply(t.Context(), tx, ports.ProjectionBatch{Partition: b.partition, Version: version, Events: events})
 		}))
 	}
 	report := func(version int) string {
@@ -382,7 +399,7 @@ func TestProjection_SeparateVersions(t *testing.T) {
 	require.Equal(t, one, report(1))
 	require.Contains(t, report(2), `"total_debit":"15.00"`)
 	require.NoError(t, pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
-		return postgres.NewProjection().Reset(t.Context(), tx, ports.ProjectionBatch{Partition: partition, Version: 2})
+		return postgres.NewProjection().Reset(t.Context(), tx, ports.ProjectionBatch{Partition: b.partition, Version: 2})
 	}))
 	require.Equal(t, one, report(1))
 	require.Contains(t, report(2), `"total_debit":"0"`)

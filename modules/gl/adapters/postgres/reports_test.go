@@ -295,7 +295,7 @@ func TestTrialBalance_Blocks(t *testing.T) {
 	left := b.events[:0:0]
 	for i, e := range b.events {
 		if e.Type == domain.EventJournalPosted && i%3 == 0 {
-			_, err := b.pool.Exec(t.Context(), "DELETE FROM gl.journal_lines WHERE partition_id = $1 AND sequence = $2", int32(partition), int64(e.Sequence))
+			_, err := b.pool.Exec(t.Context(), "DELETE FROM gl.journal_lines WHERE partition_id = $1 AND sequence = $2", int32(b.partition), int64(e.Sequence))
 			require.NoError(t, err)
 			continue
 		}
@@ -303,9 +303,9 @@ func TestTrialBalance_Blocks(t *testing.T) {
 	}
 	compare(left)
 	require.NoError(t, pgx.BeginFunc(t.Context(), b.pool, func(tx pgx.Tx) error {
-		return postgres.NewProjection().Reset(t.Context(), tx, ports.ProjectionBatch{Partition: partition})
+		return postgres.NewProjection().Reset(t.Context(), tx, ports.ProjectionBatch{Partition: b.partition})
 	}))
 	var sums int
-	require.NoError(t, b.pool.QueryRow(t.Context(), "SELECT count(*) FROM gl.line_totals").Scan(&sums))
+	require.NoError(t, b.pool.QueryRow(t.Context(), "SELECT count(*) FROM gl.line_totals WHERE partition_id = $1", int32(b.partition)).Scan(&sums))
 	require.Zero(t, sums)
 }
