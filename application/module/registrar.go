@@ -1,6 +1,7 @@
 package module
 
 import (
+	"bytes"
 	"cmp"
 	"crypto/sha256"
 	"encoding/binary"
@@ -155,6 +156,22 @@ type Catalog struct {
 	figures     map[string]Figure // by module:name
 	foldOwner   map[string]string // the module that folds a stream type
 	prefixOwner map[string]string
+	schemas     map[string]ports.Schema // of event types and intents, by their compact text
+}
+
+// Schema finds the schema of a declared event type or intent by its text, as Build compiled it. It
+// is nil for any other text.
+func (c *Catalog) Schema(text json.RawMessage) ports.Schema {
+	return c.schemas[compactJSON(text)]
+}
+
+// compactJSON is a text without white space between its tokens; "" if it is no JSON.
+func compactJSON(text json.RawMessage) string {
+	var b bytes.Buffer
+	if err := json.Compact(&b, text); err != nil {
+		return ""
+	}
+	return b.String()
 }
 
 // Fold finds the fold of a stream type.
@@ -238,7 +255,7 @@ func DeclaredReadModels(modules ...Module) map[string]ReadModel {
 func declare(modules []Module) (*Catalog, []error) {
 	c := &Catalog{
 		folds: map[string]Fold{}, foldOwner: map[string]string{}, entityFolds: map[string]EntityFold{}, intents: map[string]IntentType{},
-		readModels: map[string]ReadModel{}, files: map[string]File{}, figures: map[string]Figure{}, prefixOwner: map[string]string{},
+		readModels: map[string]ReadModel{}, files: map[string]File{}, figures: map[string]Figure{}, prefixOwner: map[string]string{}, schemas: map[string]ports.Schema{},
 	}
 	var errs []error
 	names := map[string]bool{}
@@ -289,9 +306,12 @@ func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
 	var errs []error
 	known := map[string]bool{}
 	compile := func(what string, schema json.RawMessage) {
-		if _, err := schemas.Compile(schema); err != nil {
+		compiled, err := schemas.Compile(schema)
+		if err != nil {
 			errs = append(errs, fmt.Errorf("schema of %s: %w", what, err))
+			return
 		}
+		c.schemas[compactJSON(schema)] = compiled
 	}
 	report := func(what string, found []fault.Violation) {
 		for _, f := range found {

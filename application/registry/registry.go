@@ -301,7 +301,7 @@ func (r *Registry) buildSnapshot(tenantID string, types []eventtype.Registration
 			if err := parsePersonalData(t); err != nil {
 				return nil, err
 			}
-			compiled, err := r.schemas.Compile(reg.DataSchema)
+			compiled, err := r.compile(reg.DataSchema)
 			if err != nil {
 				return nil, fmt.Errorf("stored schema of %s version %d: %w", reg.Type, reg.SchemaVersion, err)
 			}
@@ -350,6 +350,14 @@ func (r *Registry) buildSnapshot(tenantID string, types []eventtype.Registration
 // amendments do not tell: a restored store may have lost one and got another since.
 func compilesAlike(a, b *eventtype.Registration) bool {
 	return bytes.Equal(a.DataSchema, b.DataSchema) && a.RetentionClass == b.RetentionClass && reflect.DeepEqual(a.PIIFields, b.PIIFields) && reflect.DeepEqual(a.Upcasters, b.Upcasters)
+}
+
+// compile compiles a schema. The catalog has compiled those of the built-in modules.
+func (r *Registry) compile(text json.RawMessage) (ports.Schema, error) {
+	if s := r.catalog.Schema(text); s != nil {
+		return s, nil
+	}
+	return r.schemas.Compile(text)
 }
 
 // checks are those that a built-in module declares for its type.
@@ -482,7 +490,7 @@ func (r *Registry) validateAndStore(
 	if err := reg.Validate(); err != nil {
 		return eventtype.Registration{}, err
 	}
-	compiled, err := r.schemas.Compile(reg.DataSchema)
+	compiled, err := r.compile(reg.DataSchema)
 	if err != nil {
 		return eventtype.Registration{}, err
 	}

@@ -50,6 +50,39 @@ func node(t *testing.T, store ports.EventTypes, schema string) *registry.Registr
 	return registry.New(store, jsonschema.New(), nil, catalog, testkit.NewClock(now))
 }
 
+// countingSchemas counts what it compiles.
+type countingSchemas struct{ compiled *atomic.Int32 }
+
+func (c countingSchemas) Compile(text json.RawMessage) (ports.Schema, error) {
+	c.compiled.Add(1)
+	return jsonschema.New().Compile(text)
+}
+
+// TestRegisterBuiltIn_Schemas takes the schemas that modules declare from the catalog, also where the
+// stored text has other white space. All others are compiled.
+func TestRegisterBuiltIn_Schemas(t *testing.T) {
+	t.Parallel()
+	types, compiled := eventTypes(t, newStore()), &atomic.Int32{}
+	schemas := countingSchemas{compiled}
+	catalog, err := module.Build(schemas, shopModule{"{ \"type\": \"object\",\n\"properties\": {\"amount\": {\"type\": \"number\", \"minimum\": 10}}}"})
+	require.NoError(t, err)
+	require.EqualValues(t, 1, compiled.Load())
+	r := registry.New(types, schemas, nil, catalog, testkit.NewClock(now))
+	require.NoError(t, r.RegisterBuiltIn(t.Context()))
+	require.EqualValues(t, 1, compiled.Load())
+	placed, err := r.Lookup(t.Context(), acme, "shop.order.placed", 1)
+	require.NoError(t, err)
+	violations, err := placed.Schema.Validate(json.RawMessage(`{"amount": 9}`))
+	require.NoError(t, err)
+	require.Len(t, violations, 1)
+	for _, other := range []string{orderSchema, `{"type":"object","properties":{"amount":{"type":"number","minimum":1 0}}}`, ``} {
+		require.Nil(t, catalog.Schema(json.RawMessage(other)), other)
+	}
+	_, err = r.Register(t.Context(), lead(1), admin, registry.ProofRequest{})
+	require.NoError(t, err)
+	require.Greater(t, compiled.Load(), int32(1))
+}
+
 func newStore() *memory.Database { return memory.New(memory.Config{Clock: testkit.NewClock(now)}) }
 
 // eventTypes are the registries of a store, as its nodes have them.
