@@ -236,7 +236,7 @@ func (l *readFixture) verify(t *testing.T, figures *table) {
 	app := l.server.App
 	raw := l.readChain(t)
 	started := time.Now()
-	reports, err := verify.Run(t.Context(), app.Store.Chains(), l.entity.TenantID, []string{l.entity.Code}, nil)
+	reports, err := verify.Run(t.Context(), app.Store.Chains, l.entity.TenantID, []string{l.entity.Code}, nil)
 	require.NoError(t, err)
 	elapsed := time.Since(started)
 	require.Len(t, reports, 1)
@@ -260,7 +260,7 @@ func (l *readFixture) dump(t *testing.T, want verify.EntityReport, figures *tabl
 	defer file.Close()
 	started := time.Now()
 	out := bufio.NewWriterSize(file, 1<<20)
-	summary, err := verify.Export(t.Context(), l.server.App.Store.Chains(), l.entity, started, out, nil)
+	summary, err := verify.Export(t.Context(), l.server.App.Store.Chains, l.entity, started, out, nil)
 	require.NoError(t, err)
 	require.NoError(t, out.Flush())
 	figures.addText("Export to a file", "%s", perSecond(float64(summary.Events)/time.Since(started).Seconds(), "events"))

@@ -51,6 +51,7 @@ type feedReader struct {
 	mu     sync.Mutex
 	cursor string
 	last   map[event.PartitionID]event.Sequence
+	calm   bool // connections do not break any more
 }
 
 // connect reads for a time.
@@ -87,6 +88,9 @@ func (s feedSink) Events(ctx context.Context, events []event.Recorded, cursors [
 	r := s.reader
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	if r.random.Float64() < 0.05 && !r.calm {
+		return live.ErrDisconnected // the page is lost
+	}
 	for i := range events {
 		e := &events[i]
 		r.world.require(e.Sequence == r.last[e.Partition]+1, "feeds miss nothing and repeat nothing", "%s: event %d of partition %d after %d", r.name, e.Sequence, e.Partition, r.last[e.Partition])
@@ -113,6 +117,9 @@ func (s feedSink) Heartbeat(ctx context.Context, cursor string) error {
 
 func (f *feeds) settle(ctx context.Context) error {
 	for _, r := range f.readers {
+		r.mu.Lock()
+		r.calm = true
+		r.mu.Unlock()
 		err := eventually(ctx, func() error {
 			r.connect(ctx, 5*time.Second)
 			heads, err := f.world.database.Events.PartitionHeads(ctx)
@@ -142,11 +149,12 @@ func (f *feeds) settle(ctx context.Context) error {
 	return nil
 }
 
-// liveWithin is how soon an open feed has an event while nothing fails.
-const liveWithin = 20 * time.Second
+// liveWithin is how soon an open feed has an event while nothing fails: before the next heartbeat, with
+// which a feed looks at the log again.
+const liveWithin = 10 * time.Second
 
-// proveLive writes an event about when a reader connects, and requires that the reader gets it without
-// connecting again.
+// proveLive writes an event about when a reader connects and one soon after it, and requires that the
+// reader gets both without connecting again.
 func (f *feeds) proveLive(ctx context.Context, r *feedReader, n int) error {
 	random := f.world.random(fmt.Sprintf("writer %d", n))
 	entity := f.world.entities[n%len(f.world.entities)]
@@ -155,11 +163,13 @@ func (f *feeds) proveLive(ctx context.Context, r *feedReader, n int) error {
 	connection.Go(func() { r.connect(reading, time.Hour) })
 	defer connection.Wait()
 	defer disconnect()
-	if err := ports.Sleep(ctx, 2*latency(random)); err != nil {
-		return err
-	}
-	if err := f.world.deposit(ctx, random, entity, fmt.Sprintf("live %d", n)); err != nil {
-		return err
+	for i, wait := range []time.Duration{2 * latency(random), 500 * time.Millisecond} {
+		if err := ports.Sleep(ctx, wait); err != nil {
+			return err
+		}
+		if err := f.world.deposit(ctx, random, entity, fmt.Sprintf("live %d.%d", n, i)); err != nil {
+			return err
+		}
 	}
 	if err := ports.Sleep(ctx, liveWithin); err != nil {
 		return err

@@ -13,7 +13,7 @@ import (
 func (l *link) hears(signal string) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return l.draw(operation{method: signal}).Float64() >= l.world.currentWeather().failures*4 && !l.dead && !l.world.now().Before(l.frozen) && !(strings.HasPrefix(signal, "KeyStore.") && l.isCutOff())
+	return l.draw(operation{method: signal}).Float64() >= l.world.currentWeather().failures*4 && !l.dead && !l.world.now().Before(l.frozen) && (!strings.HasPrefix(signal, "KeyStore.") || !l.isCutOff())
 }
 
 // Listen implements ports.WakeUps.
