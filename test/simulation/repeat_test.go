@@ -10,9 +10,9 @@ import (
 func TestRepeats(t *testing.T) {
 	deterministic(t)
 	seeds := []uint64{2, 6, 7, 12}
-	first := map[uint64]Outcome{}
+	first := map[uint64]outcome{}
 	for i, s := range slices.Concat(seeds, []uint64{7, 2, 12, 6}) {
-		out := runSeed(t, s, Options{})
+		out := runSeed(t, s, options{})
 		if i < len(seeds) {
 			first[s] = out
 		} else if before := first[s]; out.Digest != before.Digest {

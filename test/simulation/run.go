@@ -17,8 +17,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Outcome is what one seed gave.
-type Outcome struct {
+// outcome is what one seed gave.
+type outcome struct {
 	Seed       uint64
 	Digest     uint64 // of all calls with their times: equal for equal runs
 	Calls      int
@@ -27,8 +27,8 @@ type Outcome struct {
 	Violations []string
 }
 
-// Options say what a run writes down.
-type Options struct {
+// options say what a run writes down.
+type options struct {
 	Trace io.Writer // every call of a port; nil: none
 	Logs  io.Writer // of the nodes; nil: none
 }
@@ -40,10 +40,10 @@ const (
 	settleTime = 10 * time.Minute
 )
 
-// Run runs a seed in a bubble of its own.
-func Run(t *testing.T, seed uint64, o Options) Outcome {
+// simulate runs a seed in a bubble of its own.
+func simulate(t *testing.T, seed uint64, o options) outcome {
 	t.Helper()
-	out := Outcome{Seed: seed}
+	out := outcome{Seed: seed}
 	p, err := theProgram() // outside of the bubble, since all runs share it
 	if err != nil {
 		t.Fatal(err)

@@ -40,11 +40,11 @@ func TestSeeds(t *testing.T) {
 		return
 	}
 	deterministic(t)
-	var o Options
+	var o options
 	if *logs {
 		o.Logs = os.Stderr
 	}
-	total := Outcome{}
+	total := outcome{}
 	for s := from; s < from+count; s++ {
 		if *trace != "" {
 			file, err := os.Create(*trace)
@@ -56,7 +56,7 @@ func TestSeeds(t *testing.T) {
 			fmt.Printf("seed %d\n", s) // before it runs, since it may not end
 		}
 		out := runSeed(t, s, o)
-		total.Calls, total.Events = total.Calls+out.Calls, total.Events+out.Events
+		total.Calls, total.Events, total.Digest = total.Calls+out.Calls, total.Events+out.Events, total.Digest*31+out.Digest
 		if len(out.Violations) == 0 {
 			continue
 		}
@@ -67,14 +67,14 @@ func TestSeeds(t *testing.T) {
 			break
 		}
 	}
-	t.Logf("%d seeds from %d: %d calls of ports, %d events", count, from, total.Calls, total.Events)
+	t.Logf("%d seeds from %d: %d calls of ports, %d events, digest %x", count, from, total.Calls, total.Events, total.Digest)
 }
 
 // runSeed runs one seed with its own source of secrets.
-func runSeed(t *testing.T, s uint64, o Options) Outcome {
+func runSeed(t *testing.T, s uint64, o options) outcome {
 	t.Helper()
 	cryptotest.SetGlobalRandom(t, s)
-	return Run(t, s, o)
+	return simulate(t, s, o)
 }
 
 // deterministic lets one goroutine run at a time, so that simulated time alone orders them.
