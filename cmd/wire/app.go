@@ -436,7 +436,7 @@ func (a *App) deleteExpiredKeys(ctx context.Context, logFailure func(error)) {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
-			_, err := a.Store.Intents.DeleteExpiredIdempotencyKeys(ctx, time.Now())
+			_, err := a.Store.Intents.DeleteExpiredIdempotencyKeys(ctx, a.clock.Now())
 			logFailure(err)
 		}
 	}
