@@ -334,7 +334,7 @@ func (r *activeFeed) deliverPending(ctx context.Context, heads map[event.Partiti
 			return delivered, nil
 		}
 		switch {
-		case ctx.Err() != nil:
+		case ports.TryReceive(ctx.Done()):
 			return delivered, nil
 		case ports.TryReceive(r.heartbeat.C): // a long search without matching events
 			err = r.sendHeartbeat(ctx)

@@ -92,13 +92,13 @@ func (l *link) fateOf(o operation) fate {
 	l.mu.Lock()
 	l.arriving[now] = append(l.arriving[now], a)
 	l.mu.Unlock()
-	time.Sleep(1)
+	<-time.After(time.Nanosecond)
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(l.arriving[now]) > 1 {
 		a.goroutine = goroutine()
 		l.mu.Unlock()
-		time.Sleep(1)
+		<-time.After(time.Nanosecond)
 		l.mu.Lock()
 	}
 	sortBy(l.arriving[now], func(a *arrival) int { return a.goroutine })
