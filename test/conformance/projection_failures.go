@@ -3,6 +3,7 @@ package conformance
 import (
 	"context"
 	"errors"
+	"sync"
 	"testing"
 	"time"
 
@@ -107,7 +108,8 @@ func (s *suite) halted(t *testing.T) (h *recorder, name string, before projectio
 func busyCheckpoint(t *testing.T, s *suite) {
 	b := s.ten(t)
 	name, held, release := b.unique("projection"), make(chan struct{}), make(chan struct{})
-	slow := &recorder{partition: b, after: func() error { close(held); <-release; return nil }}
+	hold := sync.OnceFunc(func() { close(held) })
+	slow := &recorder{partition: b, after: func() error { hold(); <-release; return nil }}
 	done := make(chan error, 1)
 	go func() {
 		_, _, err := b.store.Advance(context.Background(), slow.step(name, 1, nil, 4), slow)
