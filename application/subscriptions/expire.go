@@ -23,20 +23,21 @@ func (s *Service) Run(ctx context.Context) {
 	s.recordExpiry()
 	defer s.lastExpiry.Store(nil)
 	for {
-		sweeps := ports.TryReceive(sweep.C) // before measuring, when both are due
-		if !sweeps {
+		// When both are due it measures first: slow sweeps, which are always due, do not keep it from that.
+		measures := ports.TryReceive(measure.C)
+		if !measures {
 			select {
 			case <-ctx.Done():
 			case <-sweep.C:
-				sweeps = true
 			case <-measure.C:
+				measures = true
 			}
 		}
 		var err error
 		switch {
 		case ctx.Err() != nil:
 			return
-		case !sweeps:
+		case measures:
 			err = s.measure(ctx)
 		case s.hasNoSubscriptions.Load():
 			s.recordExpiry() // no subscription has leases
