@@ -41,6 +41,7 @@ const noteType = "note.note.written"
 type confirmedNote struct {
 	event    ports.AppendedEvent
 	expected event.Version // the version that the writer had read
+	begins   bool          // the stream, which did not exist when the writer read it
 }
 
 func (p *notes) prepare(ctx context.Context) (err error) {
@@ -104,7 +105,7 @@ func (p *notes) write(ctx context.Context, r *rand.Rand, key string) {
 		if err == nil {
 			p.mu.Lock()
 			defer p.mu.Unlock()
-			p.confirmed[receipts[0].ID] = confirmedNote{receipts[0], read.Version}
+			p.confirmed[receipts[0].ID] = confirmedNote{receipts[0], read.Version, expected == concurrency.NoStream()}
 		}
 		return err
 	})
@@ -112,12 +113,12 @@ func (p *notes) write(ctx context.Context, r *rand.Rand, key string) {
 
 func (p *notes) settle(context.Context) error { return nil }
 
-// check requires that each note follows the version that its writer had read, with nothing but a
-// change of the stream itself in between.
+// check requires that each note follows the version that its writer had read, with nothing but
+// metadata in between, and that one which begins a stream follows nothing or a deletion.
 func (p *notes) check(b *books) {
 	for _, le := range p.world.entities {
 		events := b.partitions[le.Partition]
-		last := map[event.StreamID]event.Version{}
+		last, exists := map[event.StreamID]event.Version{}, map[event.StreamID]bool{}
 		for i := range events {
 			e := &events[i]
 			if e.Stream.Type != "note" {
@@ -125,11 +126,11 @@ func (p *notes) check(b *books) {
 			}
 			if c, known := p.confirmed[e.ID]; known {
 				p.world.require(c.event.Sequence == e.Sequence && c.event.Checksum == e.Checksum, "nothing confirmed is lost", "note %s", e.ID)
-				p.world.require(c.expected >= last[e.Stream] && c.expected < e.StreamVersion, "expected versions are exact", "note %s at version %d follows %d, and its writer had read %d", e.ID, e.StreamVersion, last[e.Stream], c.expected)
+				p.world.require(c.begins && !exists[e.Stream] || !c.begins && c.expected >= last[e.Stream] && c.expected < e.StreamVersion, "expected versions are exact", "note %s at version %d follows %d, and its writer had read %d", e.ID, e.StreamVersion, last[e.Stream], c.expected)
 				delete(p.confirmed, e.ID)
 			}
 			if e.Type == noteType || e.Type == stream.Deleted {
-				last[e.Stream] = e.StreamVersion
+				last[e.Stream], exists[e.Stream] = e.StreamVersion, e.Type == noteType
 			}
 		}
 	}
