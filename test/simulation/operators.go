@@ -95,7 +95,8 @@ func (o *operators) proveRepairs(ctx context.Context, r *rand.Rand) error {
 	by := projections.Decider{By: o.operator.PersonID, Tenant: tenantID}
 	reset := projections.Command{Name: balances, Decider: by, Reason: "test", Action: projection.Reset, Partition: o.world.entities[0].Partition}
 	order := projections.Order{Name: balances, Decider: by}
-	err := o.world.request(ctx, r, func(ctx context.Context, n *run) error {
+	// A call that began while things failed may still fail, and take others with it.
+	err := o.world.retry(ctx, r, func(ctx context.Context, n *run) error {
 		_, _ = n.services.Rebuilds.Cancel(ctx, order) // there may be no rebuild
 		return n.services.Operations.Do(ctx, reset)
 	})
@@ -103,7 +104,7 @@ func (o *operators) proveRepairs(ctx context.Context, r *rand.Rand) error {
 		err = eventually(ctx, func() error { return o.world.caughtUp(ctx) })
 	}
 	if err == nil {
-		err = o.world.request(ctx, r, func(ctx context.Context, n *run) error {
+		err = o.world.retry(ctx, r, func(ctx context.Context, n *run) error {
 			_, err := n.services.Rebuilds.Start(ctx, order, true)
 			return err
 		})
