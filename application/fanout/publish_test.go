@@ -117,7 +117,7 @@ func TestDispatcher_ExpiredLeaseIsFenced(t *testing.T) {
 		leases := &unreachableLeases{Leases: r.leases}
 		c := r.config("sleeper")
 		c.Leases, c.Publisher = leases, sleeper
-		// The fence must not depend on this context: the sleeper's clock stood still too.
+		// The fence must not depend on this context: the sleeper's clock did not move either.
 		c.Cursors = uncancelledCursors{r.cursors}
 		_, stop := run(t, c)
 		<-blocked
