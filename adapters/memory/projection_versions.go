@@ -77,7 +77,8 @@ func (s *state) prepareSwitch(ctx context.Context, turn uint64, w ports.Projecti
 	if err != nil {
 		return err
 	}
-	for id, head := range heads {
+	for _, id := range slices.Sorted(maps.Keys(heads)) {
+		head := heads[id]
 		if w.Partitions != nil && !slices.Contains(w.Partitions, id) {
 			continue
 		}
