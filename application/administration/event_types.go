@@ -148,24 +148,36 @@ func (t *EventTypes) declaredVersions(ctx context.Context) ([]declaredVersion, e
 		return nil, err
 	}
 	rows := []declaredVersion{}
-	var before eventtype.Registration
+	var before *ports.StoredVersion
 	for i := range record.Versions {
 		v := &record.Versions[i]
 		if !slices.ContainsFunc(t.builtIn, func(e module.EventType) bool { return e.Type == v.Type && e.SchemaVersion == v.SchemaVersion }) {
 			continue
 		}
-		r, err := eventtype.ParseDocument(v.Document)
-		if err != nil {
-			return nil, err
+		if v.Amendment > 0 && before != nil && before.Type == v.Type && before.SchemaVersion == v.SchemaVersion {
+			amends, err := amendsRow(before, v)
+			if err != nil {
+				return nil, err
+			}
+			if !amends {
+				continue
+			}
 		}
-		if v.Amendment > 0 && before.Type == v.Type && before.SchemaVersion == v.SchemaVersion && !eventtype.Amends(&before, &r) {
-			continue
-		}
-		before = r
+		before = v
 		rows = append(rows, declaredVersion{versionData{v.Type, v.SchemaVersion, hex.EncodeToString(v.Digest[:])}, v.Amendment > 0})
 	}
 	t.declaredAt, t.declaredRows = generation, rows
 	return rows, nil
+}
+
+// amendsRow reports whether a row of a version amends the row before it.
+func amendsRow(before, amendment *ports.StoredVersion) (bool, error) {
+	a, err := eventtype.ParseDocument(before.Document)
+	if err != nil {
+		return false, err
+	}
+	b, err := eventtype.ParseDocument(amendment.Document)
+	return err == nil && eventtype.Amends(&a, &b), err
 }
 
 // EventTypes implements ports.EventTypes. Faults administration.log_broken, and

@@ -540,9 +540,14 @@ func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
 	if err := r.Refresh(ctx, sharedID); err != nil { // once: it loads all types
 		return err
 	}
+	var differing []module.EventType
 	for _, t := range r.catalog.EventTypes {
 		stored := r.current(sharedID).versions[t.Type][t.SchemaVersion]
-		if stored == nil || differenceOf(stored, &t.Registration) == "" {
+		if differenceOf(stored, &t.Registration) == "" {
+			continue
+		}
+		differing = append(differing, t)
+		if stored == nil {
 			continue
 		}
 		next := stored.Registration
@@ -553,10 +558,13 @@ func (r *Registry) RegisterBuiltIn(ctx context.Context) error {
 			}
 		}
 	}
+	if len(differing) == 0 {
+		return nil
+	}
 	if err := r.Refresh(ctx, sharedID); err != nil {
 		return err
 	}
-	for _, t := range r.catalog.EventTypes {
+	for _, t := range differing {
 		if what := differenceOf(r.current(sharedID).versions[t.Type][t.SchemaVersion], &t.Registration); what != "" {
 			return fault.New(fault.FailedPrecondition, "event_type.version_rewritten",
 				"the %s of %s version %d differs from the stored one in more than optional members of closed objects; register a new version instead of changing this one", what, t.Type, t.SchemaVersion)

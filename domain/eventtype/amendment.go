@@ -167,7 +167,7 @@ func onlyAdds(have, reg *Registration, differences []Difference) bool {
 // schema and do not change what it accepts, so a release may change them in a version that is
 // stored with others. The stored document is not changed.
 func EqualSchemas(a, b json.RawMessage) bool {
-	if bytes.Equal(jsondoc.AppendCompact(nil, a), jsondoc.AppendCompact(nil, b)) {
+	if bytes.Equal(a, b) || bytes.Equal(jsondoc.AppendCompact(nil, a), jsondoc.AppendCompact(nil, b)) {
 		return true
 	}
 	x, parsedX := schema.Parse(a)
