@@ -67,15 +67,10 @@ func (p *partition) candidates(q *ports.EventQuery) []event.Sequence {
 	} else if q.After != 0 {
 		high = min(high, q.After-1)
 	}
-	out := []event.Sequence{}
 	if q.Key != "" {
-		for _, n := range p.byKey[q.Key] {
-			if n >= low && n <= high {
-				out = append(out, n)
-			}
-		}
-		return out
+		return slices.DeleteFunc(slices.Clone(p.byKey[q.Key]), func(n event.Sequence) bool { return n < low || n > high })
 	}
+	out := make([]event.Sequence, 0, max(high+1, low)-low)
 	for n := low; n <= high; n++ {
 		out = append(out, n)
 	}
@@ -213,14 +208,14 @@ func (s *EventReader) Events(ctx context.Context, q ports.EventQuery) ([]event.R
 // candidates are all events inside the bounds, or those with the key.
 func (s *EventReader) SearchEvents(ctx context.Context, q ports.EventQuery, scan int) (ports.EventScan, error) {
 	return readPartition(ctx, s.state, q.Partition, func(p *partition) (ports.EventScan, error) {
-		out := ports.EventScan{Events: []event.Recorded{}}
-		candidates := p.candidates(&q)
+		var out ports.EventScan
+		candidates, found := p.candidates(&q), []*event.Recorded{}
 		for i := range candidates {
 			n := candidates[i]
 			if q.Direction == ports.Backward {
 				n = candidates[len(candidates)-1-i]
 			}
-			if full(len(out.Events), q.Limit) {
+			if full(len(found), q.Limit) {
 				break
 			}
 			if scan > 0 && i >= scan {
@@ -229,8 +224,12 @@ func (s *EventReader) SearchEvents(ctx context.Context, q ports.EventQuery, scan
 			}
 			out.Reached = n
 			if e := p.at(n); matches(&q, e) {
-				out.Events = append(out.Events, cloneRecorded(e, !q.WithoutData))
+				found = append(found, e)
 			}
+		}
+		out.Events = make([]event.Recorded, len(found))
+		for i, e := range found {
+			out.Events[i] = cloneRecorded(e, !q.WithoutData)
 		}
 		if kept := withinBytes(out.Events, q.Bytes, nil); len(kept) < len(out.Events) {
 			out.Events, out.Stopped, out.Reached = kept, true, kept[len(kept)-1].Sequence
