@@ -121,8 +121,10 @@ func (l *link) drawFate(o operation) fate {
 		f.fails = failsBefore
 	case n < now.failures:
 		f.fails = failsAfter
+	case n < now.failures+now.delays/2:
+		f.before += delay(r)
 	case n < now.failures+now.delays:
-		f.before += time.Duration(r.Int64N(int64(8 * time.Second)))
+		f.after += delay(r) // what was read is old when it arrives
 	}
 	return f
 }
@@ -138,6 +140,8 @@ func goroutine() (n int) {
 func latency(r *rand.Rand) time.Duration {
 	return 20*time.Microsecond + time.Duration(r.ExpFloat64()*float64(400*time.Microsecond))
 }
+
+func delay(r *rand.Rand) time.Duration { return time.Duration(r.Int64N(int64(8 * time.Second))) }
 
 // call runs f as a call of the node. lost says that the node does not learn the result, whatever
 // f did.

@@ -36,7 +36,7 @@ type options struct {
 // faultyTime is how long things go wrong in a run, and settleTime how long the nodes have to finish
 // everything after that. Both are simulated.
 const (
-	faultyTime = 30 * time.Second
+	faultyTime = 15 * time.Second
 	settleTime = 10 * time.Minute
 )
 
@@ -205,7 +205,7 @@ func (w *world) deposit(ctx context.Context, r *rand.Rand, le ports.LegalEntity,
 func (w *world) misfortune(ctx context.Context) {
 	r := w.random("misfortune")
 	severity := r.Float64()
-	for pause(ctx, r, 4*time.Second) == nil {
+	for pause(ctx, r, 2500*time.Millisecond) == nil {
 		n := w.nodes[r.IntN(len(w.nodes))]
 		switch what := r.Float64(); {
 		case what < 0.2:

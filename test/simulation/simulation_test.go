@@ -79,7 +79,7 @@ func runSeed(t *testing.T, s uint64, o options) outcome {
 
 // deterministic lets one goroutine run at a time, so that simulated time alone orders them.
 func deterministic(t *testing.T) {
-	before, collect := runtime.GOMAXPROCS(1), debug.SetGCPercent(400)
+	before, collect := runtime.GOMAXPROCS(1), debug.SetGCPercent(2000)
 	t.Cleanup(func() {
 		runtime.GOMAXPROCS(before)
 		debug.SetGCPercent(collect)
