@@ -11,64 +11,30 @@ import (
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/domain/event"
-	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/oracle"
 )
 
 func sortBy[T any, K cmp.Ordered](list []T, key func(T) K) {
 	slices.SortFunc(list, func(a, b T) int { return cmp.Compare(key(a), key(b)) })
 }
 
-// ofIntent are the events of an intent.
-type ofIntent struct {
-	moves []event.Recorded // of the module
-	own   []event.Recorded // of the pipeline
-}
-
-func (b *books) eventsByIntent() map[event.ID]ofIntent {
-	out := map[event.ID]ofIntent{}
-	for _, events := range b.partitions {
-		for _, e := range events {
-			if e.IntentID == (event.ID{}) {
-				continue
-			}
-			o := out[e.IntentID]
-			if e.Type == movedType || e.Type == joinedType {
-				o.moves = append(o.moves, e)
-			} else {
-				o.own = append(o.own, e)
-			}
-			out[e.IntentID] = o
-		}
-	}
-	return out
-}
-
 // event returns the event at a sequence, nil if there is none.
 func (b *books) event(p event.PartitionID, n event.Sequence) *event.Recorded {
-	if events := b.partitions[p]; n >= 1 && int(n) <= len(events) {
-		return &events[n-1]
-	}
-	return nil
+	return b.partitions.Event(p, n)
 }
 
 // readBooks reads all logs past every node.
 func (w *world) readBooks(ctx context.Context) (*books, error) {
-	b := &books{world: w, partitions: map[event.PartitionID][]event.Recorded{}}
-	w.events = 0
-	heads, err := w.database.Events.PartitionHeads(ctx)
+	logs, err := oracle.Read(ctx, w.database.Events)
 	if err != nil {
 		return nil, err
 	}
-	for p := range heads {
-		events, err := w.database.Events.Events(ctx, ports.EventQuery{Partition: p, Limit: 1 << 20})
-		if err != nil {
-			return nil, err
-		}
-		b.partitions[p] = events
+	w.events = 0
+	for _, events := range logs {
 		w.events += len(events)
 	}
-	return b, nil
+	return &books{world: w, partitions: logs}, nil
 }
 
 // head is the newest sequence of a legal entity, read past every node.
@@ -94,35 +60,17 @@ func (w *world) check() {
 	if !w.require(err == nil, "books", "%v", err) {
 		return
 	}
-	for p, events := range b.partitions {
-		w.checkChain(p, events)
-	}
+	rules := oracle.Require(w.require)
+	rules.Chains(logName, b.partitions)
+	rules.Intents(context.Background(), w.database.Intents, b.partitions)
 	for _, le := range w.entities {
 		w.checkTills(le, b.partitions[le.Partition])
 	}
-	w.checkIntents(b)
+	w.checkApprovals(b)
 	w.verify()
 	w.checkBalances(b)
 	for _, p := range w.parts {
 		p.check(b)
-	}
-}
-
-// checkChain requires a log without gaps whose checksums follow from each other.
-func (w *world) checkChain(p event.PartitionID, events []event.Recorded) {
-	previous := event.GenesisChecksum(logName, p)
-	versions, ids := map[event.StreamID]event.Version{}, map[event.ID]bool{}
-	for i := range events {
-		e := &events[i]
-		w.require(e.Sequence == event.Sequence(i+1), "sequences have no gap", "partition %d has sequence %d at place %d", p, e.Sequence, i+1)
-		sum, _ := e.ChainChecksum(previous, nil)
-		w.require(sum == e.Checksum, "the chain is sound", "event %d of partition %d has another checksum", e.Sequence, p)
-		w.require(len(e.Redactions) > 0 || event.HashPayload(e.Salt, e.Payload) == e.PayloadHash, "the chain is sound", "event %d of partition %d has another payload", e.Sequence, p)
-		versions[e.Stream]++
-		w.require(e.StreamVersion == versions[e.Stream], "versions have no gap", "event %d of partition %d has version %d of %s, not %d", e.Sequence, p, e.StreamVersion, e.Stream, versions[e.Stream])
-		w.require(!ids[e.ID], "an id is of one event", "%s twice", e.ID)
-		w.require(i == 0 || !e.RecordedAt.Before(events[i-1].RecordedAt), "time does not go back", "event %d of partition %d", e.Sequence, p)
-		ids[e.ID], previous = true, e.Checksum
 	}
 }
 
@@ -168,27 +116,15 @@ func (w *world) checkTills(le ports.LegalEntity, events []event.Recorded) {
 	}
 }
 
-// checkIntents compares the rows of intents with the log.
-func (w *world) checkIntents(b *books) {
-	for id, o := range b.eventsByIntent() {
-		var p event.PartitionID
-		if len(o.moves) > 0 {
-			p = o.moves[0].Partition
-		} else {
-			p = o.own[0].Partition
-		}
-		in, err := w.database.Intents.Intent(context.Background(), p, id)
-		if !w.require(err == nil, "intents are stored with their events", "%s: %v", id, err) {
+// checkApprovals requires that large amounts were approved.
+func (w *world) checkApprovals(b *books) {
+	for id, o := range b.partitions.ByIntent() {
+		if len(o.Made) == 0 || o.Made[0].Type != movedType {
 			continue
 		}
-		w.require(len(o.moves) == 0 || len(o.moves) == in.EventCount, "executed once", "%s has %d events, not %d", id, len(o.moves), in.EventCount)
-		ended := slices.ContainsFunc(o.own, func(e event.Recorded) bool { return e.Type == intent.RejectedEvent })
-		w.require(!ended || len(o.moves) == 0, "a rejected intent is not executed", "%s has %d events", id, len(o.moves))
-		w.require((in.Status == intent.Executed) == (len(o.moves) > 0), "intents are stored with their events", "%s is %s with %d events", id, in.Status, len(o.moves))
-		if len(o.moves) > 0 {
-			m, _ := movementOf(&o.moves[0])
-			w.require(m.Amount < approvalFrom || len(in.Approvals) > 0, "large amounts are approved", "%s of %d", id, m.Amount)
-		}
+		in, err := w.database.Intents.Intent(context.Background(), o.Made[0].Partition, id)
+		m, _ := movementOf(&o.Made[0])
+		w.require(m.Amount < approvalFrom || err == nil && len(in.Approvals) > 0, "large amounts are approved", "%s of %d", id, m.Amount)
 	}
 }
 

@@ -13,6 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/oracle"
 )
 
 var _ = takesPart("cashiers", 1, func(w *world, r *rand.Rand) part {
@@ -251,25 +252,9 @@ func (c *cashiers) settle(ctx context.Context) error {
 
 func (c *cashiers) check(b *books) {
 	c.checkRefusals(b)
-	byIntent := b.eventsByIntent()
-	executed := map[event.ID]string{}
+	var answers []oracle.Answers
 	for _, s := range c.submitted {
-		w := c.world
-		w.require(len(s.intents) <= 1, "one key, one intent", "key %s has the intents %v", s.key, s.intents)
-		for id := range s.intents {
-			other, taken := executed[id]
-			w.require(!taken || other == s.key, "one intent, one key", "intent %s answers %s and %s", id, s.key, other)
-			executed[id] = s.key
-		}
-		for _, e := range s.events {
-			stored := b.event(s.entity.Partition, e.Sequence)
-			w.require(stored != nil && stored.ID == e.ID && stored.Checksum == e.Checksum && stored.StreamVersion == e.StreamVersion,
-				"nothing confirmed is lost", "event %s of key %s is not at %d", e.ID, s.key, e.Sequence)
-		}
-		if len(s.events) > 0 {
-			for id := range s.intents {
-				w.require(len(byIntent[id].moves) == len(s.events), "executed once", "intent %s of key %s has %d events and confirmed %d", id, s.key, len(byIntent[id].moves), len(s.events))
-			}
-		}
+		answers = append(answers, oracle.Answers{Key: s.key, Partition: s.entity.Partition, Intents: s.intents, Events: s.events})
 	}
+	oracle.Require(c.world.require).Confirmed(b.partitions, answers)
 }

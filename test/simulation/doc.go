@@ -11,7 +11,7 @@
 //   - node.go: processes of the program, which start, stop, freeze and are killed.
 //   - link.go, signals.go, ports.gen.go: what happens to calls and signals.
 //   - till.go, handlers.go: the business module of the simulation.
-//   - books.go, received.go: what must hold.
+//   - books.go: what must hold, with the rules of test/oracle.
 //   - part.go: what a part is. All other files have one part each.
 package simulation
 

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/erpbackbone/backbone/application/webhooks"
@@ -11,11 +12,12 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/oracle"
 )
 
 var _ = takesPart("endpoint", 0.4, func(w *world, r *rand.Rand) part {
 	order := []string{subscription.PerLegalEntity, subscription.PerStream}[r.IntN(2)]
-	e := &endpoint{world: w, order: order, received: newReceived(w, "endpoint by "+order, keyOf(order)), random: w.random("endpoint"), trouble: 0.3 * r.Float64()}
+	e := &endpoint{world: w, order: order, received: oracle.NewReceiver(w.require, "endpoint by "+order, oracle.KeyOf(order)), random: w.random("endpoint"), trouble: 0.3 * r.Float64()}
 	w.sender = e
 	return e
 })
@@ -27,11 +29,13 @@ type endpoint struct {
 	order    string
 	trouble  float64
 	owner    ports.Principal
-	received *received
-	random   *rand.Rand // of the answers, by one delivery at a time
-	calm     bool
-	pace     time.Duration // of every answer, if not 0
-	proven   bool          // that a change interrupts no delivery
+	received *oracle.Receiver
+
+	mu     sync.Mutex
+	random *rand.Rand // of the answers, by one delivery at a time
+	calm   bool
+	pace   time.Duration // of every answer, if not 0
+	proven bool          // that a change interrupts no delivery
 }
 
 const webhookID = "webhook"
@@ -91,8 +95,8 @@ func (e *endpoint) Send(ctx context.Context, r ports.WebhookRequest) (ports.Webh
 	if err != nil {
 		return ports.WebhookAnswer{}, err
 	}
-	e.received.deliverAgain(&delivered)
-	e.received.mu.Lock()
+	e.received.DeliverAgain(&delivered)
+	e.mu.Lock()
 	luck, slow := e.random.Float64(), time.Duration(e.random.ExpFloat64()*float64(100*time.Millisecond))
 	if e.calm {
 		luck = 1
@@ -100,7 +104,7 @@ func (e *endpoint) Send(ctx context.Context, r ports.WebhookRequest) (ports.Webh
 	if e.pace > 0 {
 		slow = e.pace
 	}
-	e.received.mu.Unlock()
+	e.mu.Unlock()
 	if err := ports.Sleep(ctx, slow); err != nil {
 		return ports.WebhookAnswer{}, fault.New(fault.Unavailable, "webhook.timeout", "the endpoint did not answer")
 	}
@@ -112,14 +116,14 @@ func (e *endpoint) Send(ctx context.Context, r ports.WebhookRequest) (ports.Webh
 	case luck < e.trouble:
 		return ports.WebhookAnswer{Status: 503, RetryAfter: time.Second}, nil
 	}
-	e.received.accept(&delivered)
+	e.received.Accept(&delivered)
 	return ports.WebhookAnswer{Status: 204}, nil
 }
 
 func (e *endpoint) settle(ctx context.Context) error {
-	e.received.mu.Lock()
+	e.mu.Lock()
 	e.calm = true
-	e.received.mu.Unlock()
+	e.mu.Unlock()
 	// What a request of the owner left half done, the owner's next request repairs.
 	r := e.world.random("settling owner")
 	err := eventually(ctx, func() error {
@@ -152,15 +156,11 @@ func (e *endpoint) proveUninterrupted(ctx context.Context, r *rand.Rand) error {
 	if err != nil {
 		return err
 	}
-	at := receipt{le.Partition, before + 1}
-	for !selectsMovements(b.event(at.partition, at.sequence)) {
-		at.sequence++
+	at := before + 1
+	for !selectsMovements(b.event(le.Partition, at)) {
+		at++
 	}
-	sends := func() int {
-		e.received.mu.Lock()
-		defer e.received.mu.Unlock()
-		return e.received.seen[at]
-	}
+	sends := func() int { return e.received.Deliveries(le.Partition, at) }
 	for sends() == 0 {
 		if err := ports.Sleep(ctx, 20*time.Millisecond); err != nil {
 			return err
@@ -174,14 +174,14 @@ func (e *endpoint) proveUninterrupted(ctx context.Context, r *rand.Rand) error {
 		err = e.awaitAll(ctx)
 	}
 	if err == nil {
-		e.world.require(sends() == 1, "a change interrupts no delivery", "event %d was sent %d times", at.sequence, sends())
+		e.world.require(sends() == 1, "a change interrupts no delivery", "event %d was sent %d times", at, sends())
 	}
 	return err
 }
 
 func (e *endpoint) setPace(d time.Duration) {
-	e.received.mu.Lock()
-	defer e.received.mu.Unlock()
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	e.pace = d
 }
 
@@ -192,11 +192,11 @@ func (e *endpoint) awaitAll(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		if n := e.received.unaccepted(b, selectsMovements); n > 0 {
+		if n := e.received.Unaccepted(b.partitions, selectsMovements); n > 0 {
 			return fmt.Errorf("%d movements did not reach the endpoint", n)
 		}
 		return nil
 	})
 }
 
-func (e *endpoint) check(b *books) { e.received.complete(b, selectsMovements) }
+func (e *endpoint) check(b *books) { e.received.Complete(b.partitions, selectsMovements) }

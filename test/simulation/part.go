@@ -8,9 +8,9 @@ import (
 	"math/rand/v2"
 	"time"
 
-	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/oracle"
 )
 
 // A part is one kind of user, operator or receiver with what it knows for certain. Each has a file
@@ -124,7 +124,7 @@ func (v violation) String() string { return v.rule + ": " + v.detail }
 // books are the logs as they are at the end, with what is wrong with them.
 type books struct {
 	world      *world
-	partitions map[event.PartitionID][]event.Recorded
+	partitions oracle.Books
 }
 
 // require adds a violation of a rule unless it holds.

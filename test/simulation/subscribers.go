@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"time"
 
 	"github.com/erpbackbone/backbone/application/subscriptions"
@@ -11,12 +12,13 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/oracle"
 )
 
 var _ = takesPart("subscribers", 0.5, func(w *world, r *rand.Rand) part {
 	order := []string{subscription.PerLegalEntity, subscription.PerStream, subscription.NoOrder}[r.IntN(3)]
 	return &subscribers{
-		world: w, order: order, number: 1 + r.IntN(3), received: newReceived(w, "subscriber by "+order, keyOf(order)), leases: map[event.ID]lease{},
+		world: w, order: order, number: 1 + r.IntN(3), received: oracle.NewReceiver(w.require, "subscriber by "+order, oracle.KeyOf(order)), leases: map[event.ID]lease{},
 		breaker: []int{subscription.NoBreaker, 5}[r.IntN(2)],
 	}
 })
@@ -29,8 +31,10 @@ type subscribers struct {
 	number   int // of consumers
 	breaker  int
 	owner    ports.Principal
-	received *received
-	leases   map[event.ID]lease // that consumers know of and have not answered, under the lock of received
+	received *oracle.Receiver
+
+	mu     sync.Mutex
+	leases map[event.ID]lease // that consumers know of and have not answered
 }
 
 const subscriptionID = "movements"
@@ -44,9 +48,9 @@ type lease struct {
 // take requires that the lease of the delivery before has ended. Answers may come out of order, so the
 // delivery may also be older than the one that is known.
 func (s *subscribers) take(d *subscriptions.Delivery) {
-	s.received.deliver(&d.Event)
-	s.received.mu.Lock()
-	defer s.received.mu.Unlock()
+	s.received.Deliver(&d.Event)
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	known := s.leases[d.Event.ID]
 	s.world.require(d.Attempt <= known.attempt || !time.Now().Before(known.ends), "one consumer has a message", "event %d of %s was delivered again while its lease ran until %s", d.Event.Sequence, d.Event.Scope.LegalEntity, known.ends)
 	if d.Attempt > known.attempt {
@@ -56,8 +60,8 @@ func (s *subscribers) take(d *subscriptions.Delivery) {
 
 // answer ends the leases of messages that a consumer is about to answer.
 func (s *subscribers) answer(deliveries []subscriptions.Delivery) {
-	s.received.mu.Lock()
-	defer s.received.mu.Unlock()
+	s.mu.Lock()
+	defer s.mu.Unlock()
 	for i := range deliveries {
 		delete(s.leases, deliveries[i].Event.ID)
 	}
@@ -146,7 +150,7 @@ func (s *subscribers) acknowledge(ctx context.Context, r *rand.Rand, consumer st
 	return s.world.request(ctx, r, func(ctx context.Context, n *run) error {
 		result, err := n.app.Subscriptions.Acknowledge(ctx, s.owner, subscriptions.Acknowledgement{ID: subscriptionID, Consumer: consumer, LegalEntity: d.Event.Scope.LegalEntity, EventIDs: []event.ID{d.Event.ID}})
 		if err == nil && result.Applied == 1 {
-			s.received.done(d.Event.Partition, d.Event.Sequence)
+			s.received.Done(d.Event.Partition, d.Event.Sequence)
 		}
 		return err
 	})
@@ -222,4 +226,4 @@ func (s *subscribers) requireDone(ctx context.Context) error {
 	return err
 }
 
-func (s *subscribers) check(b *books) { s.received.complete(b, selectsMovements) }
+func (s *subscribers) check(b *books) { s.received.Complete(b.partitions, selectsMovements) }
