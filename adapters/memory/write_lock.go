@@ -14,6 +14,7 @@ import (
 // one, and commits nothing.
 type writeLock struct {
 	limit time.Duration // 0: none
+	first chan struct{} // holds a token of the caller that is next: the others come after it, in their order
 
 	mu       sync.Mutex
 	turns    uint64 // callers that have held it
@@ -23,7 +24,7 @@ type writeLock struct {
 }
 
 func newWriteLock(limit time.Duration) *writeLock {
-	return &writeLock{limit: limit, released: make(chan struct{})}
+	return &writeLock{limit: limit, first: make(chan struct{}, 1), released: make(chan struct{})}
 }
 
 // acquire waits for the lock, for at most wait if it is positive: projection.busy.
@@ -34,6 +35,14 @@ func (l *writeLock) acquire(ctx context.Context, wait time.Duration) (turn uint6
 		defer t.Stop()
 		over = t.C
 	}
+	select {
+	case <-ctx.Done():
+		return 0, ctx.Err()
+	case <-over:
+		return 0, projection.Busy()
+	case l.first <- struct{}{}:
+	}
+	defer release(l.first)
 	for {
 		if err := ctx.Err(); err != nil {
 			return 0, err

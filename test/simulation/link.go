@@ -176,12 +176,25 @@ func (l *link) call(ctx context.Context, o operation, f func() error) (lost bool
 
 // pass lets time go by, until ctx ends. A frozen node notices nothing before it moves again.
 func (l *link) pass(ctx context.Context, d time.Duration) error {
-	err := ports.Sleep(ctx, d)
+	err := ports.Sleep(ctx, l.world.alone(d))
 	l.thaw(d)
 	if l.isDead() {
 		return errKilled
 	}
 	return err
+}
+
+// alone lengthens a time until it ends when no other does: which of two calls that go on at one
+// nanosecond is first would be chance.
+func (w *world) alone(d time.Duration) time.Duration {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	end := time.Now().Add(d).UnixNano()
+	for ; w.ends[end]; d++ {
+		end++
+	}
+	w.ends[end] = true
+	return d
 }
 
 // thaw waits until the node is not frozen. What waited then moves at different times.
@@ -193,7 +206,7 @@ func (l *link) thaw(d time.Duration) {
 		if rest <= 0 {
 			return
 		}
-		_ = ports.Sleep(context.Background(), rest+d) // it does not end early
+		_ = ports.Sleep(context.Background(), l.world.alone(rest+d)) // it does not end early
 	}
 }
 

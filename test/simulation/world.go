@@ -44,6 +44,7 @@ type world struct {
 
 	mu         sync.Mutex
 	state      weather
+	ends       map[int64]bool // the times at which a call goes on, in nanoseconds
 	digest     uint64
 	calls      int
 	events     int
@@ -68,7 +69,7 @@ var begin = time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 
 func newWorld(p program, seed uint64) *world {
 	_ = ports.Sleep(context.Background(), time.Until(begin)) // it does not end early
-	w := &world{program: p, broken: map[string]int{}, seed: seed, keyStore: memory.NewKeyStore(), kms: memory.NewKeyService(storeClock{}), exports: memory.NewExportStore(), began: time.Now()}
+	w := &world{program: p, broken: map[string]int{}, ends: map[int64]bool{}, seed: seed, keyStore: memory.NewKeyStore(), kms: memory.NewKeyService(storeClock{}), exports: memory.NewExportStore(), began: time.Now()}
 	w.keyStore.SetClock(storeClock{})
 	w.database = memory.New(memory.Config{Clock: storeClock{}, Keys: w.keyStore, TransactionLimit: 15 * time.Second, Random: rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16), byte(seed >> 24)})})
 	return w
