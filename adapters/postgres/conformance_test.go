@@ -17,19 +17,18 @@ func TestConformance(t *testing.T) {
 	t.Parallel()
 	t.Run("OneDatabase", func(t *testing.T) {
 		t.Parallel()
-		runConformance(t, func(_ *testing.T, dsn string) string { return dsn })
+		conformance.RunEventStore(t, newHarness(func(_ *testing.T, dsn string) string { return dsn }))
 	})
 	t.Run("KeyStoreApart", func(t *testing.T) {
 		t.Parallel()
-		runConformance(t, func(t *testing.T, _ string) string { return pgtest.KeyStoreDatabase(t) })
+		conformance.RunAppends(t, newHarness(func(t *testing.T, _ string) string { return pgtest.KeyStoreDatabase(t) }))
 	})
 }
 
-// runConformance runs the suite on stores whose key stores are where keyStore says.
-func runConformance(t *testing.T, keyStore func(t *testing.T, dsn string) (keysDSN string)) {
-	t.Helper()
+// newHarness makes stores whose key stores are where keyStore says.
+func newHarness(keyStore func(t *testing.T, dsn string) (keysDSN string)) conformance.EventStoreHarness {
 	var keysDSN string // of the newest store; the suite makes one after another
-	conformance.RunEventStore(t, conformance.EventStoreHarness{
+	return conformance.EventStoreHarness{
 		New: func(t *testing.T, clock ports.Clock) conformance.Store {
 			dsn := pgtest.Database(t)
 			keysDSN = keyStore(t, dsn)
@@ -47,7 +46,7 @@ func runConformance(t *testing.T, keyStore func(t *testing.T, dsn string) (keysD
 		ReadModel: func(_ *testing.T, s conformance.Store) conformance.ReadModel {
 			return readModel{s.(pgtest.Combined).Database}
 		},
-	})
+	}
 }
 
 type readModel struct{ store *postgres.Database }
