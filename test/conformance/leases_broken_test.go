@@ -113,7 +113,7 @@ func TestRunLeasesFailsOnBrokenLeases(t *testing.T) {
 	for _, b := range brokenLeases {
 		t.Run(b.name, func(t *testing.T) {
 			t.Parallel()
-			requireNoticed(t, "TestLeaseSuite", b.name, "", b.mustFail)
+			requireNoticed(t, "TestLeaseSuite", b.name, b.mustFail)
 		})
 	}
 }
