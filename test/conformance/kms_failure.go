@@ -10,6 +10,7 @@ import (
 	"sync/atomic"
 	"syscall"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -146,15 +147,17 @@ var keyFailureTests = map[string]func(*testing.T, *keySuite){
 		for name, fail := range transient {
 			t.Run(name, func(t *testing.T) {
 				t.Parallel()
-				service, tries := s.faulty(t, fail, always)
-				for operation, err := range everyCall(t.Context(), service, "key", []byte("wrapped")) {
-					requireFault(t, err, fault.Unavailable, "kms.unavailable", operation)
-					f, _ := fault.As(err)
-					require.Positive(t, f.RetryAfter, operation)
-					require.Equal(t, KeyTries, tries.of(operationOf[operation]), operation)
-				}
-				_, err := service.Create(t.Context(), s.alias(), ports.WrapDataKeys)
-				requireFault(t, err, fault.Unavailable, "kms.unavailable")
+				synctest.Test(t, func(t *testing.T) { // no try leaves the process
+					service, tries := s.faulty(t, fail, always)
+					for operation, err := range everyCall(t.Context(), service, "key", []byte("wrapped")) {
+						requireFault(t, err, fault.Unavailable, "kms.unavailable", operation)
+						f, _ := fault.As(err)
+						require.Positive(t, f.RetryAfter, operation)
+						require.Equal(t, KeyTries, tries.of(operationOf[operation]), operation)
+					}
+					_, err := service.Create(t.Context(), s.alias(), ports.WrapDataKeys)
+					requireFault(t, err, fault.Unavailable, "kms.unavailable")
+				})
 			})
 		}
 	},
@@ -220,11 +223,13 @@ var keyFailureTests = map[string]func(*testing.T, *keySuite){
 		require.Equal(t, 1, tries.of("Decrypt"))
 	},
 	"hanging service times out": func(t *testing.T, s *keySuite) {
-		service, _ := s.faulty(t, hangs, always)
-		began := time.Now()
-		_, err := service.Generate(t.Context(), "key", bound("1"))
-		requireFault(t, err, fault.Unavailable, "kms.unavailable")
-		require.GreaterOrEqual(t, time.Since(began), KeyTries*s.Timeout)
-		require.Less(t, time.Since(began), KeyTries*s.Timeout+time.Minute)
+		synctest.Test(t, func(t *testing.T) {
+			service, _ := s.faulty(t, hangs, always)
+			began := time.Now()
+			_, err := service.Generate(t.Context(), "key", bound("1"))
+			requireFault(t, err, fault.Unavailable, "kms.unavailable")
+			require.GreaterOrEqual(t, time.Since(began), KeyTries*s.Timeout)
+			require.Less(t, time.Since(began), (KeyTries+1)*s.Timeout, "the pauses between the tries are short")
+		})
 	},
 }
