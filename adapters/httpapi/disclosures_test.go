@@ -127,9 +127,8 @@ func TestAccessLog_Unavailable(t *testing.T) {
 	})
 	machine, _ := h.personalRecords(t)
 	config.Disclosures = refusedRecord{config.Disclosures}
-	away := &apiFixture{network: h.network, tokens: h.tokens, log: h.log, store: h.store}
+	away := &apiFixture{network: h.network, tokens: h.tokens, log: h.log, store: h.store, router: h.router}
 	away.serve(t, newServer(t, *config))
-	away.loadContract(t)
 	for path, token := range map[string]string{
 		"/api/events/" + machine: "module", "/api/events/export?stream_type=scope&stream_id=USMF": "auditor",
 	} {

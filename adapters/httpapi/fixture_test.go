@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -269,15 +270,8 @@ func startAPIOn(t testing.TB, network network, feeds live.Limits, change ...func
 	t.Helper()
 	ctx, clock, ids := t.Context(), system.Clock{}, system.NewIDs()
 	h := &apiFixture{network: network, store: memory.New(memory.Config{LogName: "test.example", Deployment: 1}), tokens: map[string]string{}, log: &bytesLog{}}
-	catalog, err := module.Build(&schemas, noteModule{}, module.Joined{administration.Module{}, pipeline.Module{}}, streams.Module{})
-	require.NoError(t, err)
-	policies := catalog.Policies
-	for path, source := range configs.Policies() {
-		policies = append(policies, ports.PolicyModule{Path: path, Source: source})
-	}
-	// A busy machine decides as an idle one.
-	engine, err := opa.New(policies, opa.WithData("roles", catalog.RoleRights()), opa.WithTimeout(time.Minute))
-	require.NoError(t, err)
+	catalog, engine := declared.catalog, declared.policies
+	h.router = declared.router
 	eventTypes := administration.NewEventTypes(h.store.Registry)
 	h.registry = &registryStore{storedTypes: eventTypes}
 	types := registry.New(h.registry, &schemas, nil, catalog, clock)
@@ -371,7 +365,6 @@ func startAPIOn(t testing.TB, network network, feeds live.Limits, change ...func
 		f(&config)
 	}
 	h.serve(t, newServer(t, config))
-	h.loadContract(t)
 	return h
 }
 
@@ -414,34 +407,57 @@ func memoryNetwork(testing.TB) (net.Listener, *http.Client) {
 	return p, p.client()
 }
 
-// loadContract reads the document that the server serves; every answer is
-// checked against it.
-func (h *apiFixture) loadContract(t testing.TB) {
-	t.Helper()
+// declarations are what the servers of these tests declare, and what follows from it.
+type declarations struct {
+	catalog  *module.Catalog
+	policies *opa.Engine
+	document []byte
+	router   routers.Router // of the document, against which every answer is checked
+}
+
+// declared is compiled once: that takes longer than most tests. It is compiled before them, since
+// nothing of a bubble of testing/synctest may leave it.
+var declared = testkit.Must(declare())
+
+func declare() (d declarations, err error) {
+	if d.catalog, err = module.Build(&schemas, noteModule{}, module.Joined{administration.Module{}, pipeline.Module{}}, streams.Module{}); err != nil {
+		return d, err
+	}
+	policies := slices.Clip(d.catalog.Policies)
+	for path, source := range configs.Policies() {
+		policies = append(policies, ports.PolicyModule{Path: path, Source: source})
+	}
+	// A busy machine decides as an idle one.
+	if d.policies, err = opa.New(policies, opa.WithData("roles", d.catalog.RoleRights()), opa.WithTimeout(time.Minute)); err != nil {
+		return d, err
+	}
+	if d.document, err = httpapi.Document(d.catalog); err != nil {
+		return d, err
+	}
+	loader := openapi3.NewLoader()
+	document, err := loader.LoadFromData(d.document)
+	if err != nil {
+		return d, err
+	}
+	if err := document.Validate(loader.Context); err != nil {
+		return d, err
+	}
+	d.router, err = legacy.NewRouter(document)
+	return d, err
+}
+
+// The servers serve the document against which all answers of these tests are checked.
+func TestDocument_IsServed(t *testing.T) {
+	t.Parallel()
+	h := startAPI(t)
 	res, err := h.client.Get(h.url + "/api/openapi.yaml")
 	require.NoError(t, err)
 	defer func() { _ = res.Body.Close() }()
 	text, err := io.ReadAll(res.Body)
 	require.NoError(t, err)
 	require.Equal(t, http.StatusOK, res.StatusCode)
-	once, _ := contracts.LoadOrStore(string(text), sync.OnceValues(func() (routers.Router, error) {
-		loader := openapi3.NewLoader()
-		document, err := loader.LoadFromData(text)
-		if err != nil {
-			return nil, err
-		}
-		if err := document.Validate(loader.Context); err != nil {
-			return nil, err
-		}
-		return legacy.NewRouter(document)
-	}))
-	h.router, err = once.(func() (routers.Router, error))()
-	require.NoError(t, err)
+	require.Equal(t, string(declared.document), string(text))
 }
-
-// contracts are the routers of the documents that servers of this run have served. Most serve
-// the same one.
-var contracts sync.Map // text -> func() (routers.Router, error), once
 
 // schemaCache compiles each schema once per run: the servers have the same event types.
 type schemaCache struct{ compiled sync.Map }

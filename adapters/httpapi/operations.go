@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"slices"
 	"strings"
+	"sync"
 
 	"github.com/labstack/echo/v4"
 	"go.yaml.in/yaml/v3"
@@ -75,17 +76,29 @@ type documentedParameter struct {
 	Required bool   `yaml:"required"`
 }
 
-// documentedOperations derives the routes from the core document.
-func documentedOperations(limits Limits) ([]operation, error) {
-	var d struct {
-		Paths      map[string]map[string]documentedOperation `yaml:"paths"`
-		Components struct {
-			Parameters map[string]documentedParameter `yaml:"parameters"`
-			Schemas    map[string]documentedSchema    `yaml:"schemas"`
-		} `yaml:"components"`
-	}
+// apiDocument is what the routes need of the core document.
+type apiDocument struct {
+	Paths      map[string]map[string]documentedOperation `yaml:"paths"`
+	Components struct {
+		Parameters map[string]documentedParameter `yaml:"parameters"`
+		Schemas    map[string]documentedSchema    `yaml:"schemas"`
+	} `yaml:"components"`
+}
+
+// readCoreDocument reads the core document once: that takes longer than the rest of a server's start.
+var readCoreDocument = sync.OnceValues(func() (*apiDocument, error) {
+	var d apiDocument
 	if err := yaml.Unmarshal(coreDocument, &d); err != nil {
 		return nil, fmt.Errorf("embedded OpenAPI document: %w", err)
+	}
+	return &d, nil
+})
+
+// documentedOperations derives the routes from the core document.
+func documentedOperations(limits Limits) ([]operation, error) {
+	d, err := readCoreDocument()
+	if err != nil {
+		return nil, err
 	}
 	bodies := shapes{schemas: d.Components.Schemas, limits: limits, named: map[string]*jsondoc.Shape{}}
 	var out []operation
