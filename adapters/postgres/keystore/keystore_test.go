@@ -325,11 +325,11 @@ func TestKeyStorePlans(t *testing.T) {
 	require.Equal(t, before, scans(), "fresh tables are not scanned")
 	_, err := superuser.Exec(t.Context(), `
 		INSERT INTO keystore.data_subjects (created_at, key_ref, partition_id, active_version, class, tenant_id, subject_id, state)
-			SELECT now(), gen_random_uuid(), 1, 1, 0, 'acme', 'customer:C-' || n, 'active' FROM generate_series(1, 100000) n;
+			SELECT now(), gen_random_uuid(), 1, 1, 0, 'acme', 'customer:C-' || n, 'active' FROM generate_series(1, 10000) n;
 		INSERT INTO keystore.data_subject_keys (created_at, partition_id, version, kek_epoch, class, tenant_id, subject_id, wrapped, fingerprint)
-			SELECT now(), 1, 1, 1, 0, 'acme', 'customer:C-' || n, 'w', decode(repeat('00', 16), 'hex') FROM generate_series(1, 100000) n;
+			SELECT now(), 1, 1, 1, 0, 'acme', 'customer:C-' || n, 'w', decode(repeat('00', 16), 'hex') FROM generate_series(1, 10000) n;
 		INSERT INTO keystore.subject_fences (fenced_at, request_id, partition_id, class, subject_id)
-			SELECT now(), gen_random_uuid(), 1, 0, 'customer:C-' || n FROM generate_series(1, 100000) n`)
+			SELECT now(), gen_random_uuid(), 1, 0, 'customer:C-' || n FROM generate_series(1, 10000) n`)
 	require.NoError(t, err)
 	for _, statistics := range []string{"SELECT 1", "ANALYZE keystore.data_subjects; ANALYZE keystore.data_subject_keys; ANALYZE keystore.subject_fences"} {
 		_, err = superuser.Exec(t.Context(), statistics)
@@ -388,7 +388,7 @@ func TestErasurePlans(t *testing.T) {
 	use()
 	_, err := superuser.Exec(t.Context(), `
 		INSERT INTO keystore.pii_deletion_log (request_id, requested_at, updated_at, due_on, revision, all_entities, tenant_id, subject_id, basis, reason, requester_person, state, partitions)
-			SELECT gen_random_uuid(), now() - n * interval '1 minute', now(), now(), 11, false, 'acme', 'customer:C-' || n, 'gdpr_art_17', '', 'p-officer', 'completed', '{1}' FROM generate_series(1, 20000) n;
+			SELECT gen_random_uuid(), now() - n * interval '1 minute', now(), now(), 11, false, 'acme', 'customer:C-' || n, 'gdpr_art_17', '', 'p-officer', 'completed', '{1}' FROM generate_series(1, 5000) n;
 		INSERT INTO keystore.pii_deletion_steps (request_id, revision, done_at, attempts, state) SELECT request_id, 11, now(), 0, 'completed' FROM keystore.pii_deletion_log;
 		INSERT INTO keystore.erasure_receipts (number, destroyed_at, generation, request_id, tenant_id, keys)
 			SELECT row_number() OVER (), now(), 1, request_id, 'acme', '[]' FROM keystore.pii_deletion_log;
