@@ -98,13 +98,16 @@ func (e *Element) All(tags ...string) []*Element {
 	if e == nil {
 		return nil
 	}
+	return e.appendAll(nil, tags)
+}
+
+func (e *Element) appendAll(out []*Element, tags []string) []*Element {
 	if len(tags) == 0 {
-		return []*Element{e}
+		return append(out, e)
 	}
-	var out []*Element
 	for _, c := range e.Children {
 		if c.Tag == tags[0] {
-			out = append(out, c.All(tags[1:]...)...)
+			out = c.appendAll(out, tags[1:])
 		}
 	}
 	return out
