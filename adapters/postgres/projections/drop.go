@@ -120,8 +120,10 @@ func (s *Versions) ForgetDropped(ctx context.Context, before time.Time) (int, er
 	return int(forgotten), pg.Translate(ctx, err)
 }
 
-// deleteSomeStatement deletes at most $3 rows of the partition $1 and the version $2.
+// deleteSomeStatement deletes at most $3 rows of the partition $1 and the version $2. It names them by
+// their place: by their key, PostgreSQL compares each row with all others of the batch while the
+// statistics do not have the version yet.
 func deleteSomeStatement(t ports.ProjectionTable) string {
-	return fmt.Sprintf(`DELETE FROM %[1]s WHERE partition_id = $1 AND version = $2%[3]s AND (%[2]s) IN (
-		SELECT %[2]s FROM %[1]s WHERE partition_id = $1 AND version = $2%[3]s ORDER BY %[2]s LIMIT $3)`, tableName(t), columnNames(t), projectionFilter(t, 4))
+	return fmt.Sprintf(`DELETE FROM %[1]s WHERE partition_id = $1 AND version = $2%[3]s AND ctid = ANY (ARRAY(
+		SELECT ctid FROM %[1]s WHERE partition_id = $1 AND version = $2%[3]s ORDER BY %[2]s LIMIT $3))`, tableName(t), columnNames(t), projectionFilter(t, 4))
 }
