@@ -38,10 +38,9 @@ func TestProjectionCommands(t *testing.T) {
 	admin, vendors := d.as(t, "admin"), d.as(t, "vendor_admin")
 	cli := func(persona string, args ...string) result { t.Helper(); return d.as(t, persona).command(t, args...) }
 	ok := func(args ...string) string { t.Helper(); return d.as(t, "admin").succeed(t, args...) }
-	show := func() projectionView {
+	show := func() (p projectionView) {
 		t.Helper()
-		var p projectionView
-		require.NoError(t, json.Unmarshal([]byte(ok("projections", "show", projection, "--json")), &p))
+		require.NoError(t, admin.want(http.StatusOK, &p, "GET", "/api/admin/projections/"+projection, ""))
 		return p
 	}
 	in := func(entity string) (status, sequence, head string) {
@@ -63,6 +62,10 @@ func TestProjectionCommands(t *testing.T) {
 
 	require.Regexp(t, `(?m)^ap\.vendors +2 +running +0 `, ok("projections", "list"))
 	require.Regexp(t, `gl\.ledger, version \d+: running`, ok("projections", "show", "gl.ledger"))
+	var printed projectionView
+	require.NoError(t, json.Unmarshal([]byte(ok("projections", "show", projection, "--json")), &printed))
+	require.Equal(t, "running", printed.Status)
+	require.Len(t, printed.LegalEntities, len(show().LegalEntities))
 	require.Equal(t, 1, cli("auditor", "projections", "pause", projection).code, "an auditor looks only")
 	require.Zero(t, cli("auditor", "projections", "list").code)
 	require.Contains(t, cli("admin", "projections", "show", "no.such").stderr, "projection.not_found")

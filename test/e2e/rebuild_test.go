@@ -26,6 +26,13 @@ type rebuildView struct {
 	} `json:"building"`
 }
 
+// versions reads the versions of a projection. Tests that wait ask the server: a command costs a process.
+func (c client) versions(t *testing.T, projection string) (b rebuildView) {
+	t.Helper()
+	require.NoError(t, c.want(http.StatusOK, &b, "GET", "/api/admin/projections/"+projection+"/rebuild", ""))
+	return b
+}
+
 // TestRebuild rebuilds read models while invoices are submitted, sessions of the database are
 // killed, and readers page through reports: every report stays consistent.
 func TestRebuild(t *testing.T) {
@@ -35,9 +42,11 @@ func TestRebuild(t *testing.T) {
 	d := startOn(t, dir, recoveryStart)
 	cli := func(persona string, args ...string) result { t.Helper(); return d.as(t, persona).command(t, args...) }
 	ok := func(args ...string) string { t.Helper(); return d.as(t, "admin").succeed(t, args...) }
-	versions := func(projection string) (b rebuildView) {
+	admin := d.as(t, "admin")
+	printed := func(projection string) (b rebuildView) {
 		t.Helper()
 		require.NoError(t, json.Unmarshal([]byte(ok("projections", "versions", projection, "--json")), &b))
+		require.Equal(t, admin.versions(t, projection), b)
 		return b
 	}
 	super, err := pgx.Connect(t.Context(), superuser(t, dir))
@@ -59,7 +68,7 @@ func TestRebuild(t *testing.T) {
 	for amount := 1; amount <= 5; amount++ {
 		post(amount)
 	}
-	declared := map[string]int{ledger: versions(ledger).Active, items: versions(items).Active}
+	declared := map[string]int{ledger: printed(ledger).Active, items: printed(items).Active}
 	of := declared[ledger]
 
 	// A report pinned on both axes is the same at all times.
@@ -79,7 +88,7 @@ func TestRebuild(t *testing.T) {
 	var looking sync.WaitGroup
 	looks := 0
 	looking.Go(func() {
-		pace := time.NewTicker(50 * time.Millisecond)
+		pace := time.NewTicker(200 * time.Millisecond) // reports cost more than all else of this test
 		defer pace.Stop()
 		for {
 			select {
@@ -117,7 +126,7 @@ func TestRebuild(t *testing.T) {
 	l.await(t, 20)
 	require.Contains(t, cli("admin", "projections", "rebuild", ledger).stderr, "projection.rebuilding")
 	for _, projection := range []string{ledger, items} {
-		testkit.Eventually(t, endTime, func() bool { b := versions(projection).Building; return b != nil && b.CaughtUp })
+		testkit.Eventually(t, endTime, func() bool { b := admin.versions(t, projection).Building; return b != nil && b.CaughtUp })
 		v := declared[projection]
 		require.Contains(t, ok("projections", "compare", projection), fmt.Sprintf("version %d (left, shown) and version %d (right): 0 rows differ", v, v+1))
 		require.Contains(t, ok("projections", "list"), "running (building)")
@@ -134,7 +143,7 @@ func TestRebuild(t *testing.T) {
 
 	// A dropped version leaves no rows.
 	require.Contains(t, ok("projections", "drop", ledger), fmt.Sprintf("Version %d is being removed.", of))
-	testkit.Eventually(t, endTime, func() bool { b := versions(ledger); return len(b.Dropping) == 0 && b.Retained == 0 })
+	testkit.Eventually(t, endTime, func() bool { b := admin.versions(t, ledger); return len(b.Dropping) == 0 && b.Retained == 0 })
 	for _, table := range []string{"gl.journals", "gl.journal_lines", "gl.accounts", "gl.ledgers"} {
 		require.Zero(t, rows(table, of), table)
 		require.NotZero(t, rows(table, of+1), table)
@@ -148,7 +157,7 @@ func TestRebuild(t *testing.T) {
 	require.Regexp(t, `(?m)^`+loadEntity+` +gl\.accounts +\{"code":"2000","sequence":\d+\} +both +name$`, report)
 	require.NotContains(t, report, "(wrong)", "no value")
 	require.Contains(t, ok("projections", "cancel", ledger), fmt.Sprintf("Version %d is being removed.", of+2))
-	testkit.Eventually(t, endTime, func() bool { return len(versions(ledger).Dropping) == 0 })
+	testkit.Eventually(t, endTime, func() bool { return len(admin.versions(t, ledger).Dropping) == 0 })
 	require.Zero(t, rows("gl.accounts", of+2)+rows("gl.journal_lines", of+2))
 
 	// One command builds, compares and switches.
