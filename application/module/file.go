@@ -80,10 +80,3 @@ func (r *Registrar) File(f File) {
 
 // Files lists the declared files by path, "ap/payment-runs/{run_id}/file".
 func (c *Catalog) Files() map[string]File { return c.files }
-
-// DeclaredFiles lists the files that modules declare, by path, without checking the
-// declarations.
-func DeclaredFiles(modules ...Module) map[string]File {
-	c, _ := declare(modules)
-	return c.files
-}

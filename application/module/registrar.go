@@ -13,6 +13,7 @@ import (
 	"slices"
 	"sort"
 	"strings"
+	"sync"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
@@ -156,13 +157,35 @@ type Catalog struct {
 	figures     map[string]Figure // by module:name
 	foldOwner   map[string]string // the module that folds a stream type
 	prefixOwner map[string]string
-	schemas     map[string]ports.Schema // of event types and intents, by their compact text
+	schemas     map[string]*declaredSchema // of event types and intents, by their compact text
 }
 
-// Schema finds the schema of a declared event type or intent by its text, as Build compiled it. It
-// is nil for any other text.
+// declaredSchema is compiled once, by Build or when it first validates.
+type declaredSchema struct {
+	compile func() (ports.Schema, error)
+}
+
+// Validate implements ports.Schema.
+func (s *declaredSchema) Validate(document json.RawMessage) ([]fault.Violation, error) {
+	compiled, err := s.compile()
+	if err != nil {
+		return nil, err
+	}
+	return compiled.Validate(document)
+}
+
+// Schema finds the schema of a declared event type or intent by its text. It is nil for any other text.
 func (c *Catalog) Schema(text json.RawMessage) ports.Schema {
-	return c.schemas[compactJSON(text)]
+	if s := c.schemas[compactJSON(text)]; s != nil {
+		return s
+	}
+	return nil
+}
+
+func (c *Catalog) declareSchema(schemas ports.SchemaCompiler, text json.RawMessage) {
+	if key := compactJSON(text); c.schemas[key] == nil {
+		c.schemas[key] = &declaredSchema{sync.OnceValues(func() (ports.Schema, error) { return schemas.Compile(text) })}
+	}
 }
 
 // compactJSON is a text without white space between its tokens; "" if it is no JSON.
@@ -236,26 +259,27 @@ func (c *Catalog) Upcast(eventType string, version uint32) (from uint32, u Upcas
 // or would let personal data be stored in clear. The policy engine
 // compiles the policies, and refuses two files with one path.
 func Build(schemas ports.SchemaCompiler, modules ...Module) (*Catalog, error) {
-	c, errs := declare(modules)
-	errs = append(errs, c.crossCheck(schemas)...)
+	c, errs := declare(schemas, modules)
+	errs = append(errs, c.crossCheck()...)
 	if len(errs) > 0 {
 		return nil, errors.Join(errs...)
 	}
 	return c, nil
 }
 
-// DeclaredReadModels lists the read models that modules declare, by path, for programs that
-// only read them. Build checks the declarations, DeclaredReadModels does not.
-func DeclaredReadModels(modules ...Module) map[string]ReadModel {
-	c, _ := declare(modules)
-	return c.readModels
+// Declare is Build without the checks of how the declarations fit together: for tools, which would repeat what a
+// node has checked at its start. A schema is compiled when it is first used; with nil instead of a compiler there are none.
+// Beside an error, of declarations that are wrong alone, it returns the others.
+func Declare(schemas ports.SchemaCompiler, modules ...Module) (*Catalog, error) {
+	c, errs := declare(schemas, modules)
+	return c, errors.Join(errs...)
 }
 
 // declare collects the modules' declarations and the errors in each of them.
-func declare(modules []Module) (*Catalog, []error) {
+func declare(schemas ports.SchemaCompiler, modules []Module) (*Catalog, []error) {
 	c := &Catalog{
 		folds: map[string]Fold{}, foldOwner: map[string]string{}, entityFolds: map[string]EntityFold{}, intents: map[string]IntentType{},
-		readModels: map[string]ReadModel{}, files: map[string]File{}, figures: map[string]Figure{}, prefixOwner: map[string]string{}, schemas: map[string]ports.Schema{},
+		readModels: map[string]ReadModel{}, files: map[string]File{}, figures: map[string]Figure{}, prefixOwner: map[string]string{}, schemas: map[string]*declaredSchema{},
 	}
 	var errs []error
 	names := map[string]bool{}
@@ -270,6 +294,14 @@ func declare(modules []Module) (*Catalog, []error) {
 			errs = append(errs, fmt.Errorf("module %s: %w", m.Name(), err))
 		}
 		errs = append(errs, r.errs...)
+	}
+	if schemas != nil {
+		for _, t := range c.EventTypes {
+			c.declareSchema(schemas, t.DataSchema)
+		}
+		for _, t := range c.intents {
+			c.declareSchema(schemas, t.Schema)
+		}
 	}
 	return c, append(errs, c.joinParts()...)
 }
@@ -302,16 +334,13 @@ func (c *Catalog) joinParts() (errs []error) {
 // packageLine matches the line that names the package of a Rego file.
 var packageLine = regexp.MustCompile(`(?m)^[ \t]*package[ \t]+([A-Za-z0-9_.]+)`)
 
-func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
+func (c *Catalog) crossCheck() []error {
 	var errs []error
 	known := map[string]bool{}
 	compile := func(what string, schema json.RawMessage) {
-		compiled, err := schemas.Compile(schema)
-		if err != nil {
+		if _, err := c.schemas[compactJSON(schema)].compile(); err != nil {
 			errs = append(errs, fmt.Errorf("schema of %s: %w", what, err))
-			return
 		}
-		c.schemas[compactJSON(schema)] = compiled
 	}
 	report := func(what string, found []fault.Violation) {
 		for _, f := range found {
@@ -329,7 +358,7 @@ func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
 		if t.SchemaVersion == newest[t.Type] { // earlier versions stay as they were stored
 			report("business keys of "+t.Type, t.CheckBusinessKeys())
 		}
-		errs = append(errs, c.crossCheckUpcast(t, schemas)...)
+		errs = append(errs, c.crossCheckUpcast(t)...)
 		errs = append(errs, t.checkRedactable()...)
 	}
 	policies := map[string]bool{}
@@ -389,7 +418,7 @@ func (c *Catalog) crossCheck(schemas ports.SchemaCompiler) []error {
 }
 
 // crossCheckUpcast runs a module's upcaster on the examples of the previous version.
-func (c *Catalog) crossCheckUpcast(t EventType, schemas ports.SchemaCompiler) (errs []error) {
+func (c *Catalog) crossCheckUpcast(t EventType) (errs []error) {
 	if len(t.Upcasters) > 0 {
 		errs = append(errs, fmt.Errorf("event type %s version %d declares jq programs; a module converts data in Go", t.Type, t.SchemaVersion))
 	}
@@ -400,7 +429,7 @@ func (c *Catalog) crossCheckUpcast(t EventType, schemas ports.SchemaCompiler) (e
 	if from == 0 {
 		return append(errs, fmt.Errorf("event type %s version %d has an upcaster, but there is no version before it", t.Type, t.SchemaVersion))
 	}
-	schema, err := schemas.Compile(t.DataSchema)
+	schema, err := c.schemas[compactJSON(t.DataSchema)].compile()
 	if err != nil {
 		return errs // crossCheck has reported it
 	}

@@ -59,13 +59,6 @@ func (r *Registrar) role(role Role) {
 	r.catalog.Roles = append(r.catalog.Roles, role)
 }
 
-// RoleNames lists all roles that a principal may hold with these modules, without checking
-// their other declarations.
-func RoleNames(modules ...Module) []string {
-	c, _ := declare(modules)
-	return c.RoleNames()
-}
-
 // RoleNames lists all roles that a principal may hold: those of the platform and those
 // that modules declare.
 func (c *Catalog) RoleNames() []string {

@@ -21,6 +21,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/erpbackbone/backbone/adapters/plugin"
+	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
@@ -131,6 +132,11 @@ func (e exitError) Unwrap() error { return e.err }
 func (e exitError) ExitCode() int { return e.code }
 
 func newRoot(modules []plugin.Module) *cobra.Command {
+	declarations := make([]module.Module, 0, len(modules))
+	for _, m := range modules {
+		declarations = append(declarations, m.Module)
+	}
+	catalog, _ := module.Declare(nil, declarations...) // the start of a server reports what is wrong
 	root := &cobra.Command{
 		Use:   "backbone",
 		Short: "The event backbone of an ERP",
@@ -144,14 +150,14 @@ func newRoot(modules []plugin.Module) *cobra.Command {
 		SilenceErrors: true,
 		Version:       configs.Version,
 	}
-	root.AddCommand(devCommand(modules), serveCommand(modules), kmsdCommand(), migrateCommand(modules), bootstrapCommand(modules), enrollCommand(modules), revokeCommand(modules), reviewCommand(), principalsCommand(), intentsCommand(), sodCommand(), erasureCommand(), holdsCommand(), keysCommand(), verifyCommand(modules), verifyCertificateCommand(), exportCommand(), exportLogCommand(), fanoutCommand(), subscriptionsCommand(), webhooksCommand(), projectionsCommand(), deadLettersCommand(), redactionsCommand(), accessLogCommand(), disclosuresCommand(), personalDataCommand(), doctorCommand(modules), traceCommand(), entityCommand(), typesCommand(), streamsCommand(), tailCommand(), newCommand(), versionCommand())
+	root.AddCommand(devCommand(modules), serveCommand(modules), kmsdCommand(), migrateCommand(modules), bootstrapCommand(modules), enrollCommand(modules, catalog.RoleNames()), revokeCommand(modules), reviewCommand(), principalsCommand(), intentsCommand(), sodCommand(), erasureCommand(), holdsCommand(), keysCommand(), verifyCommand(modules), verifyCertificateCommand(), exportCommand(), exportLogCommand(), fanoutCommand(), subscriptionsCommand(), webhooksCommand(), projectionsCommand(), deadLettersCommand(), redactionsCommand(), accessLogCommand(), disclosuresCommand(), personalDataCommand(), doctorCommand(modules), traceCommand(), entityCommand(), typesCommand(), streamsCommand(), tailCommand(), newCommand(), versionCommand())
 	for _, m := range modules {
 		if m.Command != nil {
 			root.AddCommand(m.Command())
 		}
 	}
-	addReadModelCommands(root, modules)
-	addFileCommands(root, modules)
+	addReadModelCommands(root, catalog.ReadModels())
+	addFileCommands(root, catalog.Files())
 	setArgumentExitCode(root)
 	return root
 }

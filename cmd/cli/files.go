@@ -12,19 +12,13 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
 // addFileCommands adds a command for each file that the modules declare:
 // backbone ap payment-file for ap/payment-runs/{run_id}/file.
-func addFileCommands(root *cobra.Command, modules []plugin.Module) {
-	declared := make([]module.Module, 0, len(modules))
-	for _, m := range modules {
-		declared = append(declared, m.Module)
-	}
-	files := module.DeclaredFiles(declared...)
+func addFileCommands(root *cobra.Command, files map[string]module.File) {
 	for _, path := range slices.Sorted(maps.Keys(files)) {
 		name, _, _ := strings.Cut(path, "/")
 		moduleGroup(root, name).AddCommand(fileCommand(path, files[path]))

@@ -11,7 +11,6 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/adapters/plugin"
-	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/tenancy"
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
@@ -55,13 +54,13 @@ func bootstrapCommand(modules []plugin.Module) *cobra.Command {
 	return cmd
 }
 
-func enrollCommand(modules []plugin.Module) *cobra.Command {
+func enrollCommand(modules []plugin.Module, roles []string) *cobra.Command {
 	var path string
 	o := enrollOptions{Modules: modules}
 	cmd := &cobra.Command{
 		Use:   "enroll",
 		Short: "Enroll a further person or service",
-		Long: "enroll stores a principal and prints its access token once. Roles:\n" + roleNames(modules) + ".\n\n" +
+		Long: "enroll stores a principal and prints its access token once. Roles:\n" + roleNames(roles) + ".\n\n" +
 			"Access lasts a year, or as long as --valid-for says. A principal whose access has expired is enrolled again the same way, with\n" +
 			"the roles that are given now; --renew replaces a token that is still good, such as a lost one, and\n" +
 			"without --role leaves the rights as they are. The token before is good no longer.\n\n" +
@@ -263,15 +262,11 @@ func lifetime(d time.Duration) string {
 	return d.String()
 }
 
-// roleNames lists the roles that a principal may hold, wrapped for a terminal.
-func roleNames(modules []plugin.Module) string {
-	declared := make([]module.Module, len(modules))
-	for i, m := range modules {
-		declared[i] = m.Module
-	}
+// roleNames lists roles, wrapped for a terminal.
+func roleNames(roles []string) string {
 	var text strings.Builder
 	width := 0
-	for i, role := range module.RoleNames(declared...) {
+	for i, role := range roles {
 		if i > 0 {
 			text.WriteString(",")
 			width++

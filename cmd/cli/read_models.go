@@ -15,7 +15,6 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/erpbackbone/backbone/adapters/client"
-	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/tabular"
@@ -23,12 +22,7 @@ import (
 
 // addReadModelCommands adds a command for each read model of the modules, beside the
 // commands that its module has: backbone ap open-items for ap/open-items.
-func addReadModelCommands(root *cobra.Command, modules []plugin.Module) {
-	declared := make([]module.Module, 0, len(modules))
-	for _, m := range modules {
-		declared = append(declared, m.Module)
-	}
-	models := module.DeclaredReadModels(declared...)
+func addReadModelCommands(root *cobra.Command, models map[string]module.ReadModel) {
 	for _, path := range slices.Sorted(maps.Keys(models)) {
 		name, _, _ := strings.Cut(path, "/")
 		group := moduleGroup(root, name)

@@ -55,7 +55,7 @@ func (o Options) installs(c *module.Catalog) *administration.Policy {
 // PolicyDigest identifies the policies of this program with modules: the access policy, the rules
 // of intents, and the rights of roles.
 func PolicyDigest(modules []plugin.Module) (string, error) {
-	catalog, err := buildCatalog(jsonschema.New(), modules)
+	catalog, err := joinModules(module.Declare, jsonschema.New(), modules)
 	if err != nil {
 		return "", err
 	}

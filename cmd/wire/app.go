@@ -55,13 +55,14 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// buildCatalog joins what the business modules and Backbone's own modules declare.
-func buildCatalog(schemas ports.SchemaCompiler, modules []plugin.Module) (*module.Catalog, error) {
+// joinModules joins what the business modules and Backbone's own modules declare, by module.Build or
+// module.Declare.
+func joinModules(join func(ports.SchemaCompiler, ...module.Module) (*module.Catalog, error), schemas ports.SchemaCompiler, modules []plugin.Module) (*module.Catalog, error) {
 	declarations := make([]module.Module, 0, len(modules)+3)
 	for _, m := range modules {
 		declarations = append(declarations, m.Module)
 	}
-	catalog, err := module.Build(schemas, append(declarations, module.Joined{administration.Module{}, pipeline.Module{}, jobs.Module{}, papers.Module{}}, erasure.Module{}, streams.Module{})...)
+	catalog, err := join(schemas, append(declarations, module.Joined{administration.Module{}, pipeline.Module{}, jobs.Module{}, papers.Module{}}, erasure.Module{}, streams.Module{})...)
 	if err != nil {
 		return nil, fmt.Errorf("modules: %w", err)
 	}

@@ -3,6 +3,7 @@ package wire
 import (
 	"context"
 	"maps"
+	"sync"
 
 	"github.com/erpbackbone/backbone/adapters/jsonschema"
 	"github.com/erpbackbone/backbone/adapters/opa"
@@ -48,10 +49,7 @@ type Infrastructure struct {
 // connect makes the infrastructure of production. The caller closes the stores.
 func connect(ctx context.Context, c configs.Config, o Options) (in Infrastructure, err error) {
 	in.Clock, in.IDs, in.Schemas = system.Clock{}, system.NewIDs(), jsonschema.New()
-	if in.Catalog, err = buildCatalog(in.Schemas, o.Modules); err != nil {
-		return in, err
-	}
-	if in.Policies, err = NewPolicyEngine(in.Catalog, c.Policy.CachedDecisions); err != nil {
+	if in.Catalog, in.Policies, err = o.declarations(in.Schemas, c.Policy.CachedDecisions); err != nil {
 		return in, err
 	}
 	database, err := postgres.Open(ctx, storeConfig(c, o))
@@ -91,6 +89,42 @@ func connect(ctx context.Context, c configs.Config, o Options) (in Infrastructur
 	return in, nil
 }
 
+// declarations joins what the modules declare. Nodes, and what begins an installation, check all of it. Tools
+// of operators work on what was checked then, and compile what they use.
+func (o Options) declarations(schemas ports.SchemaCompiler, cachedDecisions int) (*module.Catalog, ports.PolicyEngine, error) {
+	if !o.serves && o.LogName == "" {
+		catalog, err := joinModules(module.Declare, schemas, o.Modules)
+		return catalog, lazyPolicies{sync.OnceValues(func() (*opa.Engine, error) { return NewPolicyEngine(catalog, cachedDecisions) })}, err
+	}
+	catalog, err := joinModules(module.Build, schemas, o.Modules)
+	if err != nil {
+		return nil, nil, err
+	}
+	policies, err := NewPolicyEngine(catalog, cachedDecisions)
+	return catalog, policies, err
+}
+
+// lazyPolicies compiles the policies when they are asked first.
+type lazyPolicies struct{ engine func() (*opa.Engine, error) }
+
+// Decide implements ports.PolicyEngine.
+func (p lazyPolicies) Decide(ctx context.Context, query string, input, out any) error {
+	engine, err := p.engine()
+	if err != nil {
+		return err
+	}
+	return engine.Decide(ctx, query, input, out)
+}
+
+// Digest implements ports.PolicyEngine.
+func (p lazyPolicies) Digest() string {
+	engine, err := p.engine()
+	if err != nil {
+		return "" // no decision is made with it
+	}
+	return engine.Digest()
+}
+
 func (in *Infrastructure) close() {
 	in.Stores.Close()
 	if in.Keys != nil {
@@ -104,7 +138,7 @@ func Catalog(schemas ports.SchemaCompiler, modules ...module.Module) (*module.Ca
 	for i, m := range modules {
 		plugins[i].Module = m
 	}
-	return buildCatalog(schemas, plugins)
+	return joinModules(module.Build, schemas, plugins)
 }
 
 // NewPolicyEngine compiles the policies of a catalog and of the program.
