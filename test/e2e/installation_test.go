@@ -1,6 +1,9 @@
 package e2e
 
 import (
+	"context"
+	"crypto/rand"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -24,19 +27,39 @@ func install(t *testing.T, settings ...string) *installation {
 	return installWith(t, append(newKeySettings(t), settings...)...)
 }
 
-// installWith makes an installation with settings, those of a key service among them.
+// installWith makes an installation with settings, those of a key service among them. TestServe has
+// the commands that make one; here it is a copy of the first.
 func installWith(t *testing.T, settings ...string) *installation {
 	t.Helper()
 	needPostgres(t)
-	i := &installation{owner: testkit.Database(t, nil, "e2e_empty")}
+	i := &installation{owner: testkit.Database(t, func(_ context.Context, owner string) error {
+		if migrated := command(t, nil, "migrate", "--dsn", owner); migrated.code != 0 {
+			return fmt.Errorf("migrate: %v", migrated)
+		}
+		made := command(t, []string{"BACKBONE_DATABASE_DSN=" + asApplication(t, owner)}, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org")
+		if made.code != 0 {
+			return fmt.Errorf("bootstrap: %v", made)
+		}
+		installed.server, installed.admin = testkit.Server(t), strings.TrimSpace(made.stdout)
+		return nil
+	}, installed.template)}
+	i.admin = installed.admin
 	i.app = asApplication(t, i.owner)
 	i.env = append([]string{"BACKBONE_DATABASE_DSN=" + i.app, "BACKBONE_DATABASE_ERASER_DSN=" + asEraser(t, i.owner)}, settings...)
-	migrated := command(t, nil, "migrate", "--dsn", i.owner)
-	require.Zero(t, migrated.code, migrated)
-	made := command(t, i.env, "bootstrap", "--tenant", "acme", "--admin", "p-0001", "--log-name", "ledger.example.org")
-	require.Zero(t, made.code, made)
-	i.admin = strings.TrimSpace(made.stdout)
 	return i
+}
+
+// installed is the template of installations. Its name is that of this run, which alone knows the token.
+var installed = struct{ server, template, admin string }{template: "e2e_installed_" + strings.ToLower(rand.Text())}
+
+// dropInstalled drops the template at the end of the run.
+func dropInstalled() error {
+	if installed.admin == "" {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), endTime)
+	defer cancel()
+	return testkit.DropTemplate(ctx, installed.server, installed.template)
 }
 
 // serviceFlags are the flags that enroll a service for the modules of the tests, for which a

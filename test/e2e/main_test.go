@@ -48,7 +48,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
-	if err := errors.Join(endAll(), os.RemoveAll(scratch)); err != nil {
+	if err := errors.Join(endAll(), dropInstalled(), os.RemoveAll(scratch)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}

@@ -76,6 +76,11 @@ func CreateDatabase(
 	}, nil
 }
 
+// DropTemplate drops a template that no later run uses.
+func DropTemplate(ctx context.Context, server, templateName string) error {
+	return execute(ctx, server, fmt.Sprintf(`DROP DATABASE IF EXISTS %q`, identifier("template_"+templateName)))
+}
+
 // Fingerprint is a short digest of all files of the given trees, such as embedded
 // migrations, for the name of a template.
 func Fingerprint(trees ...fs.FS) (string, error) {
