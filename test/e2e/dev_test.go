@@ -131,7 +131,7 @@ var seed = sync.OnceValues(func() (*seeded, error) {
 	return s, err
 })
 
-// copyOfBooks is a copy of the data folder with the demonstration's books.
+// copyOfBooks is a copy of the data folder with the demonstration's books, which is removed with the test.
 func copyOfBooks(t *testing.T) string {
 	t.Helper()
 	needPostgres(t)
@@ -139,6 +139,7 @@ func copyOfBooks(t *testing.T) string {
 	require.NoError(t, err)
 	dir, err := os.MkdirTemp(scratch, "books-")
 	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, os.RemoveAll(dir)) }) // before the system writes all of it to the disk
 	require.NoError(t, copyFolder(s.dir, dir))
 	return dir
 }

@@ -43,7 +43,7 @@ func run(m *testing.M) int {
 		return 1
 	}
 	// Tests wait for other processes most of the time; -parallel overrides this.
-	if err := flag.Set("test.parallel", strconv.Itoa(2*runtime.GOMAXPROCS(0))); err != nil {
+	if err := flag.Set("test.parallel", strconv.Itoa(3*runtime.GOMAXPROCS(0))); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -58,7 +58,7 @@ func run(m *testing.M) int {
 // binary builds cmd/backbone once per run.
 var binary = sync.OnceValues(func() (string, error) {
 	path := filepath.Join(scratch, "backbone")
-	args, cgo := []string{"build", "-buildvcs=false", "-o", path}, "CGO_ENABLED=0"
+	args, cgo := []string{"build", "-buildvcs=false", "-ldflags=-s -w", "-o", path}, "CGO_ENABLED=0"
 	if raceDetector {
 		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
 	}
