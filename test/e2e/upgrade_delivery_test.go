@@ -120,14 +120,14 @@ func TestDrillUpgradeOfFanoutAndWebhooks(t *testing.T) {
 	for _, table := range []string{"backbone.publisher_cursors", "backbone.webhook_endpoints", "backbone.subscriptions", "backbone.subscription_cursors", "backbone.subscription_messages", "backbone.leases"} {
 		places[table] = columns[table]
 	}
-	was := rowsOf(t, old, places)
+	was := rowsOf(t, old, places, "true")
 	for table, rows := range was {
 		require.NotEmpty(t, rows, table)
 	}
 
 	migrated := command(t, nil, "migrate", "--dsn", dsn)
 	require.Zero(t, migrated.code, migrated)
-	require.Equal(t, was, rowsOf(t, old, places))
+	require.Equal(t, was, rowsOf(t, old, places, "true"))
 	bindRows(t, source, old)
 
 	// This release continues where the earlier one stopped.

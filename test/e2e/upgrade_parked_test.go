@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/http"
 	"os"
 	"path/filepath"
@@ -100,10 +101,11 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 		require.NoError(t, c.want(http.StatusOK, &out, "GET", at+"/parked", ""))
 		return string(out.Messages)
 	}
-	want, wantParked, wantReports := readStatus(module), parked(module), readReports(t, d.as(t, "auditor"))
+	want, wantParked := readStatus(module), parked(module)
 	require.Equal(t, 4, want.Parked)
 	require.Equal(t, statistics{Delivered: 10, Acknowledged: 3, Retried: 1, Parked: 4}, want.Statistics)
 	require.Contains(t, wantParked, "machine.closed")
+	readReports(t, d.as(t, "auditor"))
 	rows := func(c client) (page customRows) {
 		t.Helper()
 		head, err := d.as(t, "auditor").head(entity)
@@ -111,8 +113,7 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 		require.NoError(t, c.wantCaughtUp(&page, "/api/projections/serviced?legal_entity="+entity+"&min_sequence="+head))
 		return page
 	}
-	wantRows := rows(d.as(t, "auditor"))
-	require.Len(t, wantRows.Rows, 12)
+	require.Len(t, rows(d.as(t, "auditor")).Rows, 12)
 
 	// The state as the release before stored it.
 	source, err := pgx.Connect(ctx, superuser(t, d.dataDir))
@@ -124,44 +125,44 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 	defer func() { _ = old.Close(context.Background()) }()
 	const messages, snapshots = "backbone.subscription_messages", "backbone.event_snapshots"
 	columns := columnsOf(t, old)
-	for table, names := range columns {
-		switch table {
-		case snapshots: // only a trial wrote it
-			_, err := old.Exec(ctx, `INSERT INTO backbone.event_snapshots VALUES (1, now(), 1, 1, 2, 'gl.ledger', '{}')`)
-			require.NoError(t, err)
-			continue
-		case "backbone.leases", "backbone.nodes": // of a node that is gone
-			continue
-		}
-		copyRows(t, source, old, earlierRows(table, names), table, names)
+	_, err = old.Exec(ctx, `INSERT INTO backbone.event_snapshots VALUES (1, now(), 1, 1, 2, 'gl.ledger', '{}')`) // only a trial wrote it
+	require.NoError(t, err)
+	for _, table := range []string{snapshots, "backbone.leases", "backbone.nodes"} { // of a node that is gone
+		delete(columns, table)
 	}
+	copyTables(t, source, old, columns, true)
+	submitInvoices(t, d)
+	wantReports, wantRows := readReports(t, d.as(t, "auditor")), rows(d.as(t, "auditor"))
+	copyTables(t, source, old, columns, false)
 	for _, table := range registryTables {
 		delete(columns, table)
 	}
-	kept := rowsOf(t, old, columns)
+	kept := rowsOf(t, old, columns, "true")
 	require.NotEmpty(t, kept["backbone.subscription_cursors"])
 	letters := []string{"subscription", "partition_id", "sequence", "event_id", "order_key", "consumer", "attempts", "handed_at", "code", "detail", "changed_at"}
 	list := strings.Join(letters, ", ")
 	copyRows(t, source, old, "SELECT 'parked', "+list+" FROM backbone.subscription_parked", messages, append([]string{"state"}, letters...))
-	wasParked := rowsOf(t, source, map[string][]string{"backbone.subscription_parked": letters})
+	wasParked := rowsOf(t, source, map[string][]string{"backbone.subscription_parked": letters}, "true")
 	require.Len(t, wasParked["backbone.subscription_parked"], 4)
-	checkpoints := checkpointsOf(t, old)
+	checkpoints, processed := checkpointsOf(t, old), processedOf(t, old)
 
 	migrated := command(t, nil, "migrate", "--dsn", dsn)
 	require.Zero(t, migrated.code, migrated)
 	require.Contains(t, migrated.stdout, "00019_parked_messages.sql")
 	require.NotContains(t, migrated.stdout, "00015")
-	for _, dropped := range []string{snapshots, "backbone.stream_snapshots"} { // caches
-		delete(columns, dropped)
-		delete(kept, dropped)
-	}
-	require.Equal(t, kept, rowsOf(t, old, columns), "every row but the dead letters is where it was")
-	require.Equal(t, wasParked, rowsOf(t, old, map[string][]string{"backbone.subscription_parked": letters}))
+	delete(columns, "backbone.stream_snapshots") // a cache, which is dropped
+	delete(kept, "backbone.stream_snapshots")
+	require.Equal(t, kept, rowsOf(t, old, columns, "true"), "every row but the dead letters is where it was")
+	require.Equal(t, wasParked, rowsOf(t, old, map[string][]string{"backbone.subscription_parked": letters}, "true"))
 	require.Equal(t, checkpoints, checkpointsOf(t, old))
 	bindRows(t, source, old)
 	var counted int
 	require.NoError(t, old.QueryRow(ctx, `SELECT sum(parked) FROM backbone.subscription_cursors`).Scan(&counted))
 	require.Equal(t, 4, counted)
+	maps.DeleteFunc(columns, func(table string, _ []string) bool {
+		return !readModels.MatchString(table) || strings.HasPrefix(table, "backbone.") || table == "gl.line_totals"
+	})
+	untouched := writtenBy(t, old, columns, "true")
 
 	// This release continues where the earlier one stopped.
 	inPrevious := func(dsn string) string { return strings.Replace(dsn, "/backbone?", "/previous?", 1) }
@@ -181,6 +182,13 @@ func TestDrillUpgradeOfVersionsAndDeadLetters(t *testing.T) {
 	}
 	module = after.as(t, "module")
 	require.Equal(t, wantReports, readReports(t, after.as(t, "auditor")))
+	final := checkpointsOf(t, source)
+	for place, n := range processedOf(t, old) {
+		require.LessOrEqual(t, n-processed[place], final[place]-checkpoints[place], "%s processed at most the events that it had not read", place)
+	}
+	for table, rows := range writtenBy(t, old, columns, "true") {
+		require.Subset(t, rows, untouched[table], "%s was not rewritten", table)
+	}
 	require.Equal(t, wantRows, rows(after.as(t, "auditor")))
 	require.Equal(t, want, readStatus(module))
 	require.Equal(t, wantParked, parked(module))
