@@ -17,7 +17,7 @@ type Engine struct {
 	LockTimeout           time.Duration `config:"lock_timeout"`            // a caller waits at most so long for a lock of another session
 	LeaseLockTimeout      time.Duration `config:"lease_lock_timeout"`      // a node passes over leases that another session locks for longer
 	IdleTimeout           time.Duration `config:"idle_timeout"`            // silence after which PostgreSQL ends an append session that holds locks
-	ProjectionIdleTimeout time.Duration `config:"projection_idle_timeout"` // the same for a session that holds a projection's checkpoint
+	ProjectionIdleTimeout time.Duration `config:"projection_idle_timeout"` // the same for other sessions in a transaction, such as one that holds a checkpoint or a cursor
 	NotifyTimeout         time.Duration `config:"notify_timeout"`          // a notification that takes longer is dropped, and readers find the events by polling
 	ListenCheck           time.Duration `config:"listen_check"`            // silence after which a listening connection is probed
 	MaxClockSkew          time.Duration `config:"max_clock_skew"`          // between this node's clock and the database's; appends are refused beyond

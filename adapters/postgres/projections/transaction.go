@@ -25,7 +25,6 @@ type work struct {
 const (
 	// transactionTries is how often a transaction runs that meets deadlocks.
 	transactionTries = 3
-	advanceTimeouts  = `SELECT set_config('idle_in_transaction_session_timeout', $1, true), set_config('lock_timeout', $2, true)`
 	systemActor      = "system" // changes that no person ordered
 )
 
@@ -57,10 +56,10 @@ func (s *work) retry(ctx context.Context, level pgx.TxIsoLevel, f func(tx pgx.Tx
 	return err
 }
 
-// inTransaction is retry with the timeouts of projections.
+// inTransaction is retry with the lock timeout.
 func (s *work) inTransaction(ctx context.Context, level pgx.TxIsoLevel, f func(tx pgx.Tx) error) error {
 	return translate(ctx, s.retry(ctx, level, func(tx pgx.Tx) error {
-		if _, err := tx.Exec(ctx, advanceTimeouts, pg.Milliseconds(s.db.Config.Limits.ProjectionIdleTimeout), pg.Milliseconds(s.db.Config.Limits.LockTimeout)); err != nil {
+		if _, err := tx.Exec(ctx, pg.SetLockTimeout, pg.Milliseconds(s.db.Config.Limits.LockTimeout)); err != nil {
 			return err
 		}
 		return f(tx)
@@ -165,7 +164,7 @@ func (s *work) readLocked(ctx context.Context, tx pgx.Tx, w ports.ProjectionWork
 		lockWait = s.db.Config.Limits.LockTimeout
 	}
 	batch := &pgx.Batch{}
-	batch.Queue(advanceTimeouts, pg.Milliseconds(s.db.Config.Limits.ProjectionIdleTimeout), pg.Milliseconds(lockWait))
+	batch.Queue(pg.SetLockTimeout, pg.Milliseconds(lockWait))
 	batch.Queue(projectionsdb.LockCheckpoint, w.Projection, int32(w.Version), int32(w.Partition)).QueryRow(func(row pgx.Row) error {
 		var r projectionsdb.BackboneProjectionCheckpoint
 		err := row.Scan(&r.Sequence, &r.UpdatedAt, &r.Version, &r.PartitionID, &r.Projection, &r.Status, &r.Error, &r.Term, &r.Processed,

@@ -95,6 +95,35 @@ func TestDeliver_LockedCursorLeavesConnections(t *testing.T) {
 	}
 }
 
+// TestDeliver_EndsHungTransaction: a node that stops in a delivery, as one does whose machine is
+// suspended, keeps the cursor from other nodes for the idle timeout only.
+func TestDeliver_EndsHungTransaction(t *testing.T) {
+	t.Parallel()
+	clock := conformance.NewClock()
+	dsn := pgtest.Database(t)
+	s := pgtest.Open(t, dsn, pgtest.WithClock(clock))
+	hanging := pgtest.Open(t, dsn, pgtest.WithClock(clock), func(c *postgres.Config) { c.Limits.ProjectionIdleTimeout = 100 * time.Millisecond })
+	c := conformance.NewDeliveryFixture(conformance.NewSubscriptionFixture(t, pgtest.Combine(s), clock, "t"), nil)
+	c.Subscribe(t, "invoices", subscription.Settings{}, subscription.Filter{})
+	sub, err := s.Subscriptions.Subscription(t.Context(), c.Tenant, "invoices")
+	require.NoError(t, err)
+	held, thaw, late := make(chan struct{}), make(chan struct{}), make(chan error, 1)
+	go func() {
+		_, err := hanging.Subscriptions.Deliver(context.Background(), sub.UID, c.Entities[0].Partition, true, func(context.Context, ports.DeliveryTx) error {
+			close(held)
+			<-thaw
+			return nil
+		})
+		late <- err
+	}()
+	pgtest.Receive(t, held, "it holds the cursor")
+	ran, err := s.Subscriptions.Deliver(t.Context(), sub.UID, c.Entities[0].Partition, true, func(context.Context, ports.DeliveryTx) error { return nil })
+	require.NoError(t, err)
+	require.True(t, ran)
+	close(thaw)
+	require.Equal(t, fault.Unavailable, fault.KindOf(<-late), "nothing of it was written")
+}
+
 // TestDrillCursorWaitersTimeOut: each caller waits one lock timeout, and not those of the
 // callers before it.
 func TestDrillCursorWaitersTimeOut(t *testing.T) {

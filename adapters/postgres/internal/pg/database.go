@@ -79,8 +79,8 @@ type Limits struct {
 	// IdleTimeout is the silence after which the server ends an append session that holds
 	// locks.
 	IdleTimeout time.Duration
-	// ProjectionIdleTimeout is the silence after which the server ends a session that holds
-	// a checkpoint, so that another node gets it.
+	// ProjectionIdleTimeout is the silence after which the server ends any other session in a
+	// transaction, such as one that holds a checkpoint or a cursor, so that another node gets it.
 	ProjectionIdleTimeout time.Duration
 	// NotifyTimeout is how long a notification may take before it is dropped.
 	NotifyTimeout time.Duration
@@ -148,8 +148,9 @@ func Open(ctx context.Context, c Config) (*Database, error) {
 	// A generic plan locks and reads only the partitions that the statement needs; with custom
 	// plans, point reads on eight partitions were half as many per second.
 	if s.Reads, err = s.OpenPool(ctx, c.DSN, "backbone reads", c.ReadPool, map[string]string{
-		"plan_cache_mode": "force_generic_plan",
-		"jit":             "off",
+		"plan_cache_mode":                     "force_generic_plan",
+		"jit":                                 "off",
+		"idle_in_transaction_session_timeout": Milliseconds(c.Limits.ProjectionIdleTimeout),
 	}); err != nil {
 		return nil, err
 	}
