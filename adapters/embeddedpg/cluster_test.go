@@ -1,7 +1,6 @@
 package embeddedpg_test
 
 import (
-	"bufio"
 	"context"
 	"fmt"
 	"io"
@@ -25,19 +24,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// ownerVariable makes the test binary run a cluster, as a backbone that the test can kill.
-const ownerVariable = "EMBEDDEDPG_TEST_OWNER"
-
 func TestMain(m *testing.M) {
-	if dir := os.Getenv(ownerVariable); dir != "" {
-		cluster, err := embeddedpg.Start(context.Background(), embeddedpg.Config{DataDir: dir, Settings: smallSettings()})
-		if err != nil {
-			fmt.Println("failed", err)
-			os.Exit(1)
-		}
-		fmt.Println("ready", cluster.SuperuserDSN("postgres"))
-		select {} // until killed
-	}
 	code := m.Run()
 	if made != "" {
 		_ = os.RemoveAll(made)
@@ -207,64 +194,12 @@ func TestCluster_IsPrivateAndDurable(t *testing.T) {
 	require.Equal(t, "p/w@:", password)
 }
 
-func TestDrillServerKilled(t *testing.T) {
-	requirePostgres(t)
-	t.Parallel()
-	dir := t.TempDir()
-	cluster := start(t, embeddedpg.Config{DataDir: dir})
-	execute(t, cluster.SuperuserDSN("postgres"), "CREATE TABLE kept AS SELECT 'committed' AS value")
-	require.NoError(t, syscall.Kill(postmasterPID(t, dir), syscall.SIGKILL))
-	select {
-	case <-cluster.Done():
-	case <-time.After(time.Minute):
-		t.Fatal("the end of the server was not reported")
-	}
-	stop(t, cluster)
-
-	again := start(t, embeddedpg.Config{DataDir: dir})
-	require.Equal(t, "committed", query(t, again.SuperuserDSN("postgres"), "SELECT value FROM kept"))
-}
-
-func TestDrillOwnerKilled(t *testing.T) {
-	requirePostgres(t)
-	t.Parallel()
-	dir := t.TempDir()
-	cmd := exec.Command(os.Args[0])
-	cmd.Env = append(os.Environ(), ownerVariable+"="+dir)
-	output, err := cmd.StdoutPipe()
-	require.NoError(t, err)
-	require.NoError(t, cmd.Start())
-	line, err := bufio.NewReader(output).ReadString('\n')
-	require.NoError(t, err)
-	word, dsn, _ := strings.Cut(strings.TrimSpace(line), " ")
-	require.Equal(t, "ready", word, line)
-
-	_, err = embeddedpg.Start(t.Context(), embeddedpg.Config{DataDir: dir})
-	f := requireFault(t, err, "dev.data_directory_in_use")
-	require.Contains(t, f.Detail, strconv.Itoa(cmd.Process.Pid), "the holder is named")
-
-	execute(t, dsn, "CREATE TABLE kept AS SELECT 'committed' AS value")
-	orphan := postmasterPID(t, dir)
-	require.NoError(t, cmd.Process.Kill())
-	require.Error(t, cmd.Wait())
-	require.False(t, processGone(orphan)(), "the server outlives its killed owner")
-
-	again := start(t, embeddedpg.Config{DataDir: dir})
-	require.True(t, processGone(orphan)(), "the earlier server was stopped")
-	require.NotEqual(t, orphan, postmasterPID(t, dir))
-	require.Equal(t, "committed", query(t, again.SuperuserDSN("postgres"), "SELECT value FROM kept"))
-	select {
-	case <-again.Done():
-		t.Fatal("the new server is reported as ended")
-	default:
-	}
-}
-
 func TestDrillOrphanedBackends(t *testing.T) {
 	requirePostgres(t)
 	t.Parallel()
 	dir := t.TempDir()
 	cluster := start(t, embeddedpg.Config{DataDir: dir})
+	execute(t, cluster.SuperuserDSN("postgres"), "CREATE TABLE kept AS SELECT 'committed' AS value")
 	busy, err := pgx.Connect(t.Context(), cluster.SuperuserDSN("postgres"))
 	require.NoError(t, err)
 	backend := int(busy.PgConn().PID())
@@ -287,7 +222,7 @@ func TestDrillOrphanedBackends(t *testing.T) {
 
 	again := start(t, embeddedpg.Config{DataDir: dir})
 	require.True(t, processGone(backend)())
-	require.Equal(t, "1", query(t, again.SuperuserDSN("postgres"), "SELECT '1'"))
+	require.Equal(t, "committed", query(t, again.SuperuserDSN("postgres"), "SELECT value FROM kept"))
 }
 
 // memoryWaitHandler calls a function when a cluster logs that it waits for shared memory.

@@ -202,10 +202,10 @@ func TestDrillBrokerClusterLosesServers(t *testing.T) {
 			prepareStream(t, cluster.js, atomic)
 			r := newFixture()
 			r.cursors.broker = nil // the real one is asked at the end
-			const partitions = 6
+			const partitions, ahead = 6, 500
 			writing, stopWriting := context.WithCancel(context.Background())
 			var writers sync.WaitGroup
-			writers.Go(func() { // a steady load
+			writers.Go(func() { // a steady load, that waits for what is published
 				tick := time.NewTicker(5 * time.Millisecond)
 				defer tick.Stop()
 				for n := 0; ; n++ {
@@ -213,7 +213,11 @@ func TestDrillBrokerClusterLosesServers(t *testing.T) {
 					case <-writing.Done():
 						return
 					case <-tick.C:
-						r.log.write(event.PartitionID(1+n%partitions), 10)
+						p := event.PartitionID(1 + n%partitions)
+						heads, _ := r.log.Heads()
+						if heads[p].Sequence < r.cursors.through(t, p)+ahead {
+							r.log.write(p, 10)
+						}
 					}
 				}
 			})

@@ -147,12 +147,15 @@ func (s *storedFixture) requireRotated(t *testing.T, where string) {
 	require.Contains(t, s.exports, keyrotation.NoticeName(tenant, 1), where)
 }
 
-// crashAtEveryCall runs rotations that die at each call to a port, before or after the call takes
-// effect, and requires that the next run finishes.
-func crashAtEveryCall(t *testing.T, keys int, open func(t *testing.T) (ports.SubjectKeys, eraserStore)) {
-	t.Helper()
-	node, eraser := open(t)
-	s := newStoredFixture(t, keys, node, eraser)
+// TestRotate_CrashAtEveryCallInMemory runs rotations that die at each call to a port, before or after
+// the call takes effect, and requires that the next run finishes.
+func TestRotate_CrashAtEveryCallInMemory(t *testing.T) {
+	t.Parallel()
+	fixture := func(t *testing.T) *storedFixture {
+		k := memory.NewKeyStore()
+		return newStoredFixture(t, 5, k, k.Rotation())
+	}
+	s := fixture(t)
 	s.calls = 0
 	_, err := s.service().Rotate(t.Context(), tenant, nil)
 	require.NoError(t, err)
@@ -160,15 +163,14 @@ func crashAtEveryCall(t *testing.T, keys int, open func(t *testing.T) (ports.Sub
 	s.requireRotated(t, "without a crash")
 	for at := 1; at <= calls; at++ {
 		for _, after := range []bool{false, true} {
-			t.Run(fmt.Sprintf("%d, after: %t", at, after), func(t *testing.T) { // the sub-test closes its store, because the server's connections are limited
-				node, eraser := open(t)
-				s := newStoredFixture(t, keys, node, eraser)
+			t.Run(fmt.Sprintf("%d, after: %t", at, after), func(t *testing.T) {
+				s := fixture(t)
 				*s.faultInjector = faultInjector{failAt: at, after: after}
 				_, err := s.service().Rotate(t.Context(), tenant, nil)
 				where := fmt.Sprintf("call %d (%s), after: %t", at, s.names[len(s.names)-1], after)
 				require.ErrorIs(t, err, errCrash, where)
 				*s.faultInjector = faultInjector{}
-				keks, err := eraser.KEKs(t.Context(), tenant)
+				keks, err := s.eraser.KEKs(t.Context(), tenant)
 				require.NoError(t, err, where)
 				if keks[0].State == ports.KEKDeleting { // only the deletion is left
 					require.NoError(t, s.service().Night(t.Context(), keyrotation.Nightly{}), where)
@@ -180,12 +182,4 @@ func crashAtEveryCall(t *testing.T, keys int, open func(t *testing.T) (ports.Sub
 			})
 		}
 	}
-}
-
-func TestRotate_CrashAtEveryCallInMemory(t *testing.T) {
-	t.Parallel()
-	crashAtEveryCall(t, 5, func(*testing.T) (ports.SubjectKeys, eraserStore) {
-		k := memory.NewKeyStore()
-		return k, k.Rotation()
-	})
 }

@@ -154,14 +154,7 @@ func TestOpen_OtherKey(t *testing.T) {
 // TestSaltsAndNonces checks that salts, nonces and value keys of many values are all different.
 func TestSaltsAndNonces(t *testing.T) {
 	t.Parallel()
-	requireUniqueSaltsAndNonces(t, 100_000)
-}
-
-// TestDrillSaltsAndNonces takes half a minute and 200 MB.
-func TestDrillSaltsAndNonces(t *testing.T) { requireUniqueSaltsAndNonces(t, 1_000_000) }
-
-func requireUniqueSaltsAndNonces(t *testing.T, count int) {
-	t.Helper()
+	const count = 100_000
 	key := testKey(t, shredding.KeyStandard, 1, run(0, 32))
 	at, value := knownLocation(), []byte(`"x"`)
 	salts, nonces, commitments := make(map[[24]byte]bool, count), make(map[[12]byte]bool, count), make(map[[32]byte]bool, count)

@@ -140,6 +140,7 @@ func TestDrillLifecycle(t *testing.T) {
 	require.NoError(t, err)
 	require.NoError(t, d.signal(syscall.SIGKILL))
 	<-d.ended
+	require.False(t, processGone(before), "PostgreSQL outlives its killed owner")
 	d = startOn(t, dir, recoveryStart)
 	starts = append(starts, d.took)
 	require.Equal(t, s.Tokens, d.Tokens)

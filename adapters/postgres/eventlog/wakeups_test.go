@@ -81,42 +81,24 @@ func (b startSignal) Listen(ctx context.Context, wake func(event.PartitionID)) e
 	})
 }
 
-// Every append is seen while the listening connection is killed over and over, at the
-// latest by the poll.
+// Every append is seen while the listening connection is killed over and over: a listener wakes
+// when it begins to listen again, since it may have lost notifications.
 func TestDrillListenerKilled(t *testing.T) {
 	t.Parallel()
 	dsn := pgtest.Database(t)
 	s := pgtest.Open(t, dsn)
 	p := pgtest.NewPartitions(t, s, 1)[0]
-	w := newHeadWatcher(t, s, s.Events, 500*time.Millisecond)
-	awaitListener(t, dsn, 0)
-	killer := pgtest.Connect(t, dsn)
-	for n := event.Sequence(1); n <= 60; n++ {
-		if n%10 == 5 {
-			_, err := killer.Exec(t.Context(), `SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-				WHERE datname = current_database() AND application_name = 'backbone listen'`)
-			require.NoError(t, err)
-		}
-		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
-		require.NoError(t, err)
-		awaitHead(t, w, p, n)
-	}
-}
-
-// A listener wakes when it begins to listen again, since it may have lost notifications.
-func TestDrillListenerReconnects(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.Database(t)
-	s := pgtest.Open(t, dsn)
-	p := pgtest.NewPartitions(t, s, 1)[0]
 	w := newHeadWatcher(t, s, s.Events, time.Hour)
+	killer := pgtest.Connect(t, dsn)
 	pid := awaitListener(t, dsn, 0)
-	for range 3 {
-		_, err := pgtest.Connect(t, dsn).Exec(t.Context(), `SELECT pg_terminate_backend($1)`, pid)
+	for range 6 {
+		_, err := killer.Exec(t.Context(), `SELECT pg_terminate_backend($1)`, pid)
 		require.NoError(t, err)
-		result, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
-		require.NoError(t, err)
-		awaitHead(t, w, p, result.Head)
+		for range 10 {
+			result, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
+			require.NoError(t, err)
+			awaitHead(t, w, p, result.Head)
+		}
 		pid = awaitListener(t, dsn, pid)
 	}
 }
@@ -159,25 +141,6 @@ func (h *lossyConn) Read(b []byte) (int, error) {
 			return n, err
 		}
 	}
-}
-
-func TestDrillPollCoversLostNotifications(t *testing.T) {
-	t.Parallel()
-	dsn := pgtest.Database(t)
-	var network lossyNetwork
-	s := pgtest.Open(t, dsn, func(c *postgres.Config) { c.DialFunc, c.Limits.ListenCheck = network.dial, time.Hour })
-	p := pgtest.NewPartitions(t, s, 1)[0]
-	listener := startSignal{s.Events, make(chan struct{}, 1)}
-	w := newHeadWatcher(t, s, listener, 500*time.Millisecond)
-	pgtest.Receive(t, listener.begun, "no session listens")
-	before := network.conns.Load()
-	network.on.Store(true)
-	for n := event.Sequence(1); n <= 3; n++ {
-		_, err := s.Appender.Append(t.Context(), pgtest.Invoice(p, 1))
-		require.NoError(t, err)
-		awaitHead(t, w, p, n)
-	}
-	require.Equal(t, before, network.conns.Load(), "it has not noticed the loss")
 }
 
 // A listener without notifications probes its connection, and opens another one.
