@@ -29,7 +29,7 @@ DRILLS := ^TestDrill
 
 # Drills that load whole fleets of servers or measure memory run without the race detector, whose cost
 # would be most of what they see.
-LOAD_DRILLS := ^TestDrill(BrokerCluster|BusinessYear|CrashAtEveryCallOnPostgreSQL|ErasuresKilled|FirstStart|Fleet|HostileClients|OutboxByLogical|Restore|Salts|ServerKilledUnderLoad)
+LOAD_DRILLS := ^TestDrill(BrokerCluster|BusinessYear|ErasuresKilled|FirstStart|Fleet|HostileClients|KilledUnderLoad|OutboxByLogical|Restore)
 
 # Flags for every run of tests and for `make run`, such as
 # make test TESTFLAGS='-run Append' or make run ARGS='--http 127.0.0.1:9000'.

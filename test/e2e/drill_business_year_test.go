@@ -9,6 +9,7 @@ func TestDrillBusinessYear(t *testing.T) {
 	y := newBusinessYear(t, businessPlan{months: 12, documents: 10_000, kills: 7})
 	y.run()
 	y.check(checkPlan{known: 10, dates: 10, control: 500, lines: 1000, leastOf: businessIntents})
+	judge(t, y.server.Load().DSN)
 }
 
 // businessIntents are the intents that a year must have executed.

@@ -190,8 +190,7 @@ func TestDrillErasuresKilled(t *testing.T) {
 		a := must(s.module.do("POST", "/api/events", batch(person(s.here, subject[len("employee:"):], object{"name": "Ada Mosley"}))))
 		require.Equal(t, "pii.subject_erased", a.code(), a)
 	}
-	verdict := command(t, nil, "verify", "--data-dir", dir)
-	require.Zero(t, verdict.code, verdict)
+	judge(t, d.DSN, "--data-dir", dir) // with the receipts and the key store
 }
 
 // restarting sends requests to the server of a data folder, at whichever address it has after

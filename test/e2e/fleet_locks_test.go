@@ -49,7 +49,7 @@ func (f *fleet) write(t *testing.T, w *writers, n *node, entity, key string) {
 	a, err := f.client(n, "module").do("POST", "/api/events", batch(machineServiced(entity, "M-1", `{"hours":1}`)), "Idempotency-Key", key)
 	require.NoError(t, err, "%s at %s", entity, n.id)
 	require.Equal(t, http.StatusCreated, a.status, "%s at %s: %s", entity, n.id, a)
-	require.NoError(t, w.recordEvents(entity, a))
+	require.NoError(t, w.recordEvents(key, entity, a))
 }
 
 // awaitProjections waits until all projections but one have read the legal entities up to

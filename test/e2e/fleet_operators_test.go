@@ -15,6 +15,7 @@ import (
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
+	"github.com/erpbackbone/backbone/test/oracle"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -378,11 +379,11 @@ func (f *fleet) removeLeftovers(t *testing.T) {
 }
 
 // requireCustomProjection compares the rows of the custom projection with the log.
-func (f *fleet) requireCustomProjection(t *testing.T, log map[string][]placedEvent) {
+func (f *fleet) requireCustomProjection(t *testing.T, books oracle.Books) {
 	t.Helper()
-	for entity, events := range log {
+	for entity, partition := range f.partitions {
 		want := map[string]int{}
-		for _, e := range events {
+		for _, e := range books[partition] {
 			if e.Type == machineType {
 				want[e.Stream.ID]++
 			}

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"maps"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -14,11 +13,15 @@ import (
 	"strconv"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/coder/websocket"
 	"github.com/stretchr/testify/require"
+
+	domain "github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/subscription"
 )
 
 // delivered is an event from a poll.
@@ -34,9 +37,10 @@ func (e *placedEvent) key() string {
 	return e.Scope.LegalEntity + "/" + e.Stream.Type + "/" + e.Stream.ID
 }
 
-func (e *placedEvent) sequence() int64 {
-	n, _ := strconv.ParseInt(e.Sequence, 10, 64) // a broken one is out of order
-	return n
+// sequenceOf reads a sequence of the API, 0 if it is broken.
+func sequenceOf(text string) domain.Sequence {
+	n, _ := strconv.ParseUint(text, 10, 64)
+	return domain.Sequence(n)
 }
 
 // readers are the subscribers and feed readers of a fleet.
@@ -54,6 +58,8 @@ type readers struct {
 
 	feed   sync.Mutex // held while the reader of the whole log records an event
 	cursor string     // its position
+
+	troubled atomic.Bool
 }
 
 const (
@@ -61,36 +67,28 @@ const (
 	groupConsumers                 = 4
 	clumsyConsumers                = 2
 	pollLimit                      = 10
-	hastyTimeout                   = 3 * time.Second // of messages, so that faults are noticed soon
-	webhookWorkers                 = 4               // deliveries to one endpoint at the same time, as configured by default
+	webhookWorkers                 = 4 // deliveries to one endpoint at the same time, as configured by default
 )
 
-// subscribe makes all subscriptions and starts their readers. With troubled set, some of them
-// fail now and then.
-func subscribe(t *testing.T, f *fleet, troubled bool) *readers {
+// subscribe makes all subscriptions and starts their readers. From the moment that troubled is set,
+// some of them fail now and then.
+func subscribe(t *testing.T, f *fleet) *readers {
 	t.Helper()
 	r := &readers{fleet: f}
 	r.ctx, r.cancel = context.WithCancel(context.Background())
 	t.Cleanup(func() { r.cancel(); r.done.Wait() })
-	timeout := 30 * time.Second
-	if troubled {
-		timeout = hastyTimeout
-	}
-	for name, b := range map[string]**deliveryLog{"group": &r.group, "ordered": &r.ordered, "clumsy": &r.clumsy, "hook": &r.hook} {
-		*b = newDeliveryLog(name, timeout)
-	}
-	r.all, r.stream = newDeliveryLog("all", 0), newDeliveryLog("stream", 0)
-	retries := endlessRetrySettings(timeout)
+	r.group, r.clumsy, r.hook = newDeliveryLog(f, "group", subscription.PerStream), newDeliveryLog(f, "clumsy", subscription.PerStream), newDeliveryLog(f, "hook", subscription.PerStream)
+	r.ordered, r.all, r.stream = newDeliveryLog(f, "ordered", subscription.PerLegalEntity), newDeliveryLog(f, "all", subscription.PerLegalEntity), newDeliveryLog(f, "stream", subscription.PerStream)
 	machines := `"event_types":["` + machineType + `"],`
 	for id, more := range map[string]string{
-		"group":   machines + `"settings":{"partition_by":"entity:machine",` + retries + `}`,
-		"ordered": `"settings":{"partition_by":"legal_entity",` + retries + `}`,
-		"clumsy":  machines + `"settings":{"partition_by":"stream",` + retries + `}`,
+		"group":   machines + `"settings":{"partition_by":"entity:machine",` + endlessRetries + `}`,
+		"ordered": `"settings":{"partition_by":"legal_entity",` + endlessRetries + `}`,
+		"clumsy":  machines + `"settings":{"partition_by":"stream",` + endlessRetries + `}`,
 	} {
 		f.as(t, subscriberOf(id), http.StatusCreated, "/api/subscriptions", fmt.Sprintf(`{"id":%q,"subscriber_type":"service","subscriber_id":"fleet",%s}`, id, more))
 	}
-	f.as(t, "module", http.StatusCreated, "/api/subscriptions", `{"id":"hook","subscriber_type":"webhook","subscriber_id":"fleet",`+machines+`"settings":{"partition_by":"stream",`+retries+`}}`)
-	receiver := httptest.NewServer(r.receiver(troubled))
+	f.as(t, "module", http.StatusCreated, "/api/subscriptions", `{"id":"hook","subscriber_type":"webhook","subscriber_id":"fleet",`+machines+`"settings":{"partition_by":"stream",`+endlessRetries+`}}`)
+	receiver := httptest.NewServer(r.receiver())
 	t.Cleanup(receiver.Close)
 	allowHosts(t, f.client(f.nodes[0], "admin"), receiver.URL)
 	require.NoError(t, f.client(f.nodes[0], "module").want(http.StatusCreated, nil, "PUT", "/api/subscriptions/hook/endpoint", fmt.Sprintf(`{"url":%q}`, receiver.URL)))
@@ -99,17 +97,16 @@ func subscribe(t *testing.T, f *fleet, troubled bool) *readers {
 		r.run(func() error { return r.consume(r.group, i, fmt.Sprintf("c-%d", i), nil) })
 	}
 	r.run(func() error { return r.consume(r.ordered, 1, "", nil) })
-	mishap := func(int) string { return "" }
-	if troubled {
-		mishap = func(n int) string {
-			switch {
-			case n%97 == 0:
-				return "timeout"
-			case n%13 == 0:
-				return "nack"
-			}
+	mishap := func(n int) string {
+		switch {
+		case !r.troubled.Load():
 			return ""
+		case n%197 == 0:
+			return "timeout"
+		case n%13 == 0:
+			return "nack"
 		}
+		return ""
 	}
 	for i := range clumsyConsumers {
 		r.run(func() error { return r.consume(r.clumsy, 2+i, fmt.Sprintf("k-%d", i), mishap) })
@@ -171,7 +168,7 @@ func (r *readers) consume(b *deliveryLog, first int, consumer string, mishap fun
 			return err
 		}
 		if consumer == "" { // in the order of legal entities
-			p.Events = b.recordOrderedPoll(p.Events)
+			p.Events = b.recordPoll(consumer, p.Events)
 			last := map[string]delivered{}
 			for _, e := range p.Events {
 				last[e.Scope.LegalEntity] = e
@@ -257,7 +254,7 @@ func (r *readers) answer(first int, subscription, action, body string) (ignored 
 
 // receiver accepts webhooks. With troubled set it refuses every seventh, and leaves
 // some without an answer.
-func (r *readers) receiver(troubled bool) http.Handler {
+func (r *readers) receiver() http.Handler {
 	var mutex sync.Mutex
 	n := 0
 	return http.HandlerFunc(func(w http.ResponseWriter, q *http.Request) {
@@ -267,19 +264,20 @@ func (r *readers) receiver(troubled bool) http.Handler {
 		err := json.NewDecoder(q.Body).Decode(&body)
 		mutex.Lock()
 		n++
-		fails := troubled && n%7 == 0
-		hangs := troubled && n%211 == 0
+		fails := r.troubled.Load() && n%7 == 0
+		hangs := r.troubled.Load() && n%499 == 0
 		mutex.Unlock()
+		if err == nil {
+			r.hook.recordWebhook(&body.Data, !hangs && !fails)
+		}
 		switch {
 		case hangs:
 			<-q.Context().Done() // the sender times out
-			return
 		case fails || err != nil:
 			w.WriteHeader(http.StatusServiceUnavailable)
-			return
+		default:
+			w.WriteHeader(http.StatusNoContent)
 		}
-		r.hook.recordWebhook(&body.Data)
-		w.WriteHeader(http.StatusNoContent)
 	})
 }
 
@@ -290,15 +288,18 @@ const feedSilence = 4 * time.Second
 // whole log.
 func (r *readers) subscribeAtFeedCursor(t *testing.T) {
 	t.Helper()
-	b := newDeliveryLog(fmt.Sprintf("late-%d", len(r.late)), hastyTimeout)
+	b := newDeliveryLog(r.fleet, fmt.Sprintf("late-%d", len(r.late)), subscription.PerLegalEntity)
 	r.feed.Lock()
 	r.all.mutex.Lock()
 	cursor := r.cursor
-	b.beforeSubscription = maps.Clone(r.all.seen)
+	b.beforeSubscription = map[string]bool{}
+	for id := range r.all.latest {
+		b.beforeSubscription[id] = true
+	}
 	r.all.mutex.Unlock()
 	r.feed.Unlock()
 	a, err := r.fleet.sendToAny(t.Context(), len(r.late), subscriberOf(b.name), "POST", "/api/subscriptions", fmt.Sprintf(
-		`{"id":%q,"subscriber_type":"service","subscriber_id":"fleet","settings":{"partition_by":"legal_entity","start_from":"cursor","start_cursor":%q,%s}}`, b.name, cursor, endlessRetrySettings(hastyTimeout)))
+		`{"id":%q,"subscriber_type":"service","subscriber_id":"fleet","settings":{"partition_by":"legal_entity","start_from":"cursor","start_cursor":%q,%s}}`, b.name, cursor, endlessRetries))
 	require.NoError(t, err)
 	require.Contains(t, []int{http.StatusCreated, http.StatusOK}, a.status, a)
 	r.late = append(r.late, b)
@@ -306,10 +307,8 @@ func (r *readers) subscribeAtFeedCursor(t *testing.T) {
 	r.run(func() error { return r.consume(b, turn, "", nil) })
 }
 
-// endlessRetrySettings are settings under which events are retried without end.
-func endlessRetrySettings(timeout time.Duration) string {
-	return fmt.Sprintf(`"message_timeout_ms":%d,"max_retry_count":1000,"breaker_after":0,"retry_first_ms":1,"retry_longest_ms":200`, timeout.Milliseconds())
-}
+// endlessRetries are settings under which events are retried without end.
+var endlessRetries = fmt.Sprintf(`"message_timeout_ms":%d,"max_retry_count":1000,"breaker_after":0,"retry_first_ms":1,"retry_longest_ms":200`, messageTimeout.Milliseconds())
 
 // followAll reads the whole log as server-sent events, from node to node.
 func (r *readers) followAll() error {
@@ -370,7 +369,7 @@ func (r *readers) listen(turn int) error {
 			}
 			r.feed.Lock()
 			if kind == "event" {
-				r.all.recordFeedEvent(e.Scope.LegalEntity, e.ID, e.sequence())
+				r.all.recordFeedEvent(&e)
 			}
 			if id != "" {
 				r.cursor = id
@@ -439,7 +438,7 @@ func (r *readers) readFeed(conn *websocket.Conn, next *int) error {
 		}
 		switch m.Type {
 		case "event":
-			r.stream.recordFeedEvent("versions", m.Event.ID, int64(m.Event.Stream.Version))
+			r.stream.recordFeedEvent(&m.Event)
 			*next = m.Event.Stream.Version + 1
 		case "heartbeat", "caughtUp", "error":
 		default:

@@ -23,6 +23,8 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/embeddedpg"
+	domain "github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/test/oracle"
 	"github.com/erpbackbone/backbone/test/testkit"
 	"github.com/erpbackbone/backbone/test/testkit/natstest"
 )
@@ -45,7 +47,9 @@ type fleet struct {
 	blackhole *blackhole
 	http      *http.Client // with a short timeout, for callers that try another node
 	pg        *embeddedpg.Cluster
-	broken    outages
+	rules     oracle.Require
+
+	partitions map[string]domain.PartitionID // by legal entity
 }
 
 // node is one of the servers; it keeps its address when it starts again.
@@ -58,11 +62,10 @@ type node struct {
 
 func (n *node) server() string { return "http://" + n.address }
 
-// newFleet starts a fleet on a copy of the demonstration's books. With troubled set, nodes have
-// a short timeout for webhooks.
-func newFleet(t *testing.T, troubled bool) *fleet {
+// newFleet starts a fleet on a copy of the demonstration's books.
+func newFleet(t *testing.T) *fleet {
 	t.Helper()
-	f := &fleet{dir: copyOfBooks(t), tokens: map[string]string{}, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: answerTime}}
+	f := &fleet{dir: copyOfBooks(t), tokens: map[string]string{}, rules: oracle.For(t), partitions: map[string]domain.PartitionID{}, http: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: 64}, Timeout: answerTime}}
 	var books devFile
 	text, err := os.ReadFile(filepath.Join(f.dir, "dev.json"))
 	require.NoError(t, err)
@@ -99,10 +102,7 @@ func newFleet(t *testing.T, troubled bool) *fleet {
 		"BACKBONE_KMS_ENDPOINT=http://" + found[1], "BACKBONE_KMS_CREDENTIALS_FILE=" + keys + "-credentials",
 		"BACKBONE_ERASURE_EXPORT_DIRECTORY=" + filepath.Join(f.dir, "exports"), "BACKBONE_NATS_URLS=" + f.broker.URL(),
 		"BACKBONE_PROJECTOR_TTL=3s", "BACKBONE_PROJECTOR_RENEW=1s", "BACKBONE_FEEDS_HEARTBEAT=1s", "BACKBONE_LOG_LEVEL=warn",
-		"BACKBONE_WEBHOOK_ALLOW_PRIVATE_NETWORKS=true", "BACKBONE_WEBHOOK_ALLOW_HTTP=true",
-	}
-	if troubled {
-		env = append(env, "BACKBONE_WEBHOOK_TIMEOUT=2s")
+		"BACKBONE_WEBHOOK_ALLOW_PRIVATE_NETWORKS=true", "BACKBONE_WEBHOOK_ALLOW_HTTP=true", "BACKBONE_WEBHOOK_TIMEOUT=15s",
 	}
 	for _, role := range []string{"admin", "module", "ap_clerk", "approver", "vendor_admin", "auditor"} {
 		args := []string{"enroll", "--tenant", books.Tenant, "--person", "fleet-" + strings.ReplaceAll(role, "_", "-"), "--role", role}
@@ -122,7 +122,6 @@ func newFleet(t *testing.T, troubled bool) *fleet {
 		f.nodes[i] = n
 		f.startNode(t, n)
 	}
-	f.recordStalls(t)
 	return f
 }
 
@@ -153,7 +152,6 @@ func (f *fleet) startNode(t *testing.T, n *node) {
 // killNode kills a node with SIGKILL.
 func (f *fleet) killNode(t *testing.T, n *node) {
 	t.Helper()
-	defer f.broken.start(n.id + " is killed")()
 	require.NoError(t, n.process.signal(syscall.SIGKILL))
 	<-n.process.ended
 }
@@ -168,7 +166,6 @@ func (f *fleet) restartNode(t *testing.T, n *node) {
 // killDatabase ends PostgreSQL as a power failure does, and starts it again.
 func (f *fleet) killDatabase(t *testing.T) {
 	t.Helper()
-	defer f.broken.start("PostgreSQL is away")()
 	pid, err := postmaster(f.dir)
 	require.NoError(t, err)
 	require.NoError(t, syscall.Kill(pid, syscall.SIGKILL))

@@ -39,7 +39,7 @@ type writers struct {
 	held         atomic.Int64 // turns that writers skipped for the slowest subscriber
 
 	mutex    sync.Mutex
-	events   map[string]string // id to legal entity
+	told     []confirmation
 	failures []error
 }
 
@@ -50,7 +50,7 @@ func startWriters(t *testing.T, f *fleet, r *readers) *writers {
 	t.Helper()
 	f.as(t, "vendor_admin", http.StatusCreated, "/api/intents", `{"type":"ap.register_vendor","legal_entity":"USMF","payload":{"vendor_id":"V-FLEET","name":"Fleet Ltd","country":"US"}}`)
 	ctx, cancel := context.WithCancel(context.Background())
-	w := &writers{fleet: f, readers: r, cancel: cancel, events: map[string]string{}}
+	w := &writers{fleet: f, readers: r, cancel: cancel}
 	t.Cleanup(cancel)
 	for writer := range fleetWriters {
 		w.done.Go(func() {
@@ -84,7 +84,7 @@ func startWriters(t *testing.T, f *fleet, r *readers) *writers {
 func (r *readers) slowest() int {
 	least := math.MaxInt
 	for _, b := range []*deliveryLog{r.group, r.clumsy, r.hook} {
-		seen, _ := b.count()
+		seen, _, _ := b.count()
 		least = min(least, seen)
 	}
 	return least
@@ -114,15 +114,16 @@ func (w *writers) writeOne(writer, i int) error {
 		line["quantity"], line["unit_price"], line["amount"] = 1, amount, amount
 		body, _ := json.Marshal(object{"type": "ap.submit_invoice", "legal_entity": entity, "payload": paper})
 		if a, err = w.fleet.sendToAny(ctx, writer+i, "ap_clerk", "POST", "/api/intents", string(body), "Idempotency-Key", key); err == nil && i%32 == 3 {
-			if err = w.recordEvents(entity, a); err != nil {
+			if err = w.recordEvents(key, entity, a); err != nil {
 				return fmt.Errorf("%s: %w", key, err)
 			}
 			var out outcome
 			if err := a.decode(&out); err != nil {
 				return err
 			}
+			key = "approve-" + key
 			body := fmt.Sprintf(`{"type":"ap.approve_invoice","legal_entity":%q,"payload":{"invoice_id":%q}}`, entity, out.IntentID)
-			a, err = w.fleet.sendToAny(ctx, writer+i+1, "approver", "POST", "/api/intents", body, "Idempotency-Key", "approve-"+key)
+			a, err = w.fleet.sendToAny(ctx, writer+i+1, "approver", "POST", "/api/intents", body, "Idempotency-Key", key)
 		}
 	} else {
 		machine := func(n int) string {
@@ -135,7 +136,7 @@ func (w *writers) writeOne(writer, i int) error {
 		a, err = w.fleet.sendToAny(ctx, writer+i, "module", "POST", "/api/events", batch(events...), "Idempotency-Key", key)
 	}
 	if err == nil {
-		err = w.recordEvents(entity, a)
+		err = w.recordEvents(key, entity, a)
 	}
 	if err != nil {
 		return fmt.Errorf("%s in %s: %w", key, entity, err)
@@ -144,8 +145,8 @@ func (w *writers) writeOne(writer, i int) error {
 	return nil
 }
 
-// recordEvents records acknowledged events.
-func (w *writers) recordEvents(entity string, a answer) error {
+// recordEvents records the answer to the request with a key.
+func (w *writers) recordEvents(key, entity string, a answer) error {
 	if a.status != http.StatusCreated && (a.status != http.StatusOK || a.header.Get("Idempotency-Replayed") != "true") {
 		return fmt.Errorf("answered %s", a)
 	}
@@ -155,9 +156,7 @@ func (w *writers) recordEvents(entity string, a answer) error {
 	}
 	w.mutex.Lock()
 	defer w.mutex.Unlock()
-	for _, e := range out.Events {
-		w.events[e.ID] = entity
-	}
+	w.told = append(w.told, confirmation{key, entity, out})
 	w.acknowledged.Add(int64(len(out.Events)))
 	return nil
 }
@@ -186,7 +185,7 @@ func (w *writers) progress(t *testing.T) string {
 	out := fmt.Sprintf("%d events acknowledged, %d about machines, %d turns of writers skipped for the slowest subscriber",
 		w.acknowledged.Load(), w.machines.Load(), w.held.Load())
 	for _, b := range []*deliveryLog{w.readers.group, w.readers.clumsy, w.readers.hook, w.readers.ordered} {
-		seen, repeats := b.count()
+		seen, repeats, _ := b.count()
 		out += fmt.Sprintf("; %s has %d events, %d repeats", b.name, seen, repeats)
 	}
 	var blocked string
