@@ -5,6 +5,7 @@ package oracle
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 
@@ -121,29 +122,43 @@ func (r Require) Chains(logName string, b Books) {
 	}
 }
 
-// IntentReader reads the row of an intent.
-type IntentReader interface {
-	Intent(ctx context.Context, p event.PartitionID, id event.ID) (intent.Intent, error)
+// IntentRows lists the rows of intents.
+type IntentRows interface {
+	ListIntents(ctx context.Context, q ports.IntentQuery) ([]intent.Intent, error)
 }
 
-// Intents requires that each intent with events has a row that explains them.
-func (r Require) Intents(ctx context.Context, rows IntentReader, b Books) {
-	for id, o := range b.ByIntent() {
-		var p event.PartitionID
-		if len(o.Made) > 0 {
-			p = o.Made[0].Partition
-		} else {
-			p = o.About[0].Partition
+// Intents requires that each intent with events has a row that explains them, and each executed one
+// events.
+func (r Require) Intents(ctx context.Context, from IntentRows, b Books) {
+	made := b.ByIntent()
+	for p := range b {
+		for q := (ports.IntentQuery{Partition: p, Limit: pageSize}); ; {
+			page, err := from.ListIntents(ctx, q)
+			if !r(err == nil, "intents are stored with their events", "partition %d: %v", p, err) {
+				return
+			}
+			for i := range page {
+				in := &page[i]
+				r.intent(in, made[in.ID])
+				delete(made, in.ID)
+			}
+			if len(page) < pageSize {
+				break
+			}
+			q.After = page[pageSize-1].ID
 		}
-		in, err := rows.Intent(ctx, p, id)
-		if !r(err == nil, "intents are stored with their events", "%s: %v", id, err) {
-			continue
-		}
-		r(len(o.Made) == 0 || len(o.Made) == in.EventCount, "executed once", "%s has %d events, not %d", id, len(o.Made), in.EventCount)
-		r((in.Status == intent.Executed) == (len(o.Made) > 0), "intents are stored with their events", "%s is %s with %d events", id, in.Status, len(o.Made))
-		for i := range o.About {
-			r(o.About[i].Type != intent.RejectedEvent || len(o.Made) == 0, "a rejected intent is not executed", "%s has %d events", id, len(o.Made))
-		}
+	}
+	for id := range made {
+		r(false, "intents are stored with their events", "%s has no row", id)
+	}
+}
+
+func (r Require) intent(in *intent.Intent, o OfIntent) {
+	r(len(o.Made) == 0 || len(o.Made) == in.EventCount, "executed once", "%s has %d events, not %d", in.ID, len(o.Made), in.EventCount)
+	r((in.Status == intent.Executed) == (len(o.Made) > 0), "intents are stored with their events", "%s is %s with %d events", in.ID, in.Status, len(o.Made))
+	for _, e := range slices.Concat(o.Made, o.About) {
+		r(e.Partition == in.Partition, "intents are stored with their events", "%s of partition %d has an event in partition %d", in.ID, in.Partition, e.Partition)
+		r(e.Type != intent.RejectedEvent || len(o.Made) == 0, "a rejected intent is not executed", "%s has %d events", in.ID, len(o.Made))
 	}
 }
 
