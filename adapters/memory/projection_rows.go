@@ -136,12 +136,12 @@ func (s *state) sweepRows(name string, version, limit int) (removed int64) {
 // errRehearsed rolls a dry run back.
 var errRehearsed = errors.New("rehearsed")
 
-// RowPosition implements ports.RowRecomputer. Nothing is redacted in a memory database.
+// RowPosition implements ports.RowRecomputer.
 func (s *ProjectionRows) RowPosition(ctx context.Context, w ports.ProjectionWork) (at ports.RowPosition, begun bool, err error) {
 	err = s.do(ctx, func() error {
 		var c ports.Checkpoint
 		c, begun = s.checkpoints[checkpointKey{w.Projection, w.Version, w.Partition}]
-		at = ports.RowPosition{Sequence: c.Sequence, Generation: c.Generation}
+		at = ports.RowPosition{Sequence: c.Sequence, Generation: c.Generation, Redactions: uint64(s.epoch(w.Partition))}
 		return nil
 	})
 	return at, begun, err
@@ -150,7 +150,10 @@ func (s *ProjectionRows) RowPosition(ctx context.Context, w ports.ProjectionWork
 // RecomputeRows implements ports.RowRecomputer.
 func (s *ProjectionRows) RecomputeRows(ctx context.Context, r ports.RowRecompute, begin func() (ports.ProjectionHandler, func() map[string]ports.ProjectionRow)) (change ports.TargetChange, err error) {
 	_, err = s.onCheckpoint(ctx, r.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
-		if c.Generation != r.Since.Generation || c.Sequence < r.ReadThrough || uint64(c.Sequence-r.ReadThrough) > uint64(r.Limit) {
+		s.mu.Lock()
+		now := ports.RowPosition{Sequence: r.Since.Sequence, Generation: c.Generation, Redactions: uint64(s.epoch(r.Partition))}
+		s.mu.Unlock()
+		if now != r.Since || c.Sequence < r.ReadThrough || uint64(c.Sequence-r.ReadThrough) > uint64(r.Limit) {
 			return false, projection.Changed()
 		}
 		h, rows := begin()

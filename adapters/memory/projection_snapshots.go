@@ -15,8 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// ProjectionSnapshots keeps copies of the rows of versions. Nothing is redacted in a memory
-// database, so every copy stays usable.
+// ProjectionSnapshots keeps copies of the rows of versions.
 type ProjectionSnapshots struct{ *state }
 
 // PlanSnapshot implements ports.ProjectionSnapshots.
@@ -34,6 +33,12 @@ func (s *ProjectionSnapshots) PlanSnapshot(ctx context.Context, name string, ver
 		}
 		return nil
 	})
+}
+
+// isUsable reports whether a part was taken, and nothing was redacted since. It is called with the
+// lock held.
+func (s *state) isUsable(part *ports.SnapshotPart) bool {
+	return !part.TakenAt.IsZero() && part.Redactions == uint64(s.epoch(part.Partition))
 }
 
 // copyTable is called with the lock held.
@@ -75,8 +80,10 @@ func (s *ProjectionSnapshots) SavePart(ctx context.Context, c ports.SnapshotCopy
 		if from.Name != c.Projection || from.Role != projection.Active || !begun || !projection.SameCode(from, to) {
 			continue
 		}
-		part.Sequence, part.TakenAt, part.Usable = at.Sequence, s.now(), true
-		part.Rows = s.copyTable(c.Projection, from.Version, c.Version, c.Partition)
+		part.Sequence, part.TakenAt, part.Redactions = at.Sequence, s.now(), at.Redactions
+		if s.isUsable(&part) { // else the rows may show what was redacted since
+			part.Rows = s.copyTable(c.Projection, from.Version, c.Version, c.Partition)
+		}
 		mac, err := s.authenticatePart(c, c.Version, part)
 		if err != nil {
 			return false, err
@@ -116,7 +123,7 @@ func (s *ProjectionSnapshots) RestorePart(ctx context.Context, c ports.SnapshotC
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	part, known := s.snapshotParts[checkpointKey{c.Projection, c.Version, c.Partition}]
-	if !known || !part.Usable {
+	if !known || !s.isUsable(&part) {
 		return known, nil
 	}
 	key := checkpointKey{c.Projection, c.To, c.Partition}
@@ -136,7 +143,7 @@ func (s *ProjectionSnapshots) RestorePart(ctx context.Context, c ports.SnapshotC
 	s.copyTable(c.Projection, c.Version, c.To, c.Partition)
 	s.checkpoints[key] = ports.Checkpoint{
 		Projection: c.Projection, Version: c.To, Partition: c.Partition, Status: projection.Reading, Sequence: part.Sequence, UpdatedAt: s.now(),
-		Processed: s.countProcessed(c.Partition, part.Sequence, c.Types),
+		Redactions: part.Redactions, Processed: s.countProcessed(c.Partition, part.Sequence, c.Types),
 	}
 	return true, nil
 }
@@ -159,9 +166,13 @@ func (s *state) countProcessed(id event.PartitionID, to event.Sequence, types []
 // SnapshotParts implements ports.ProjectionSnapshots.
 func (s *ProjectionSnapshots) SnapshotParts(ctx context.Context, name string) ([]ports.SnapshotPart, error) {
 	return get(ctx, s.state, func() ([]ports.SnapshotPart, error) {
-		return list(maps.Values(s.snapshotParts), func(part ports.SnapshotPart) bool { return name == "" || part.Projection == name }, func(a, b ports.SnapshotPart) int {
+		out := list(maps.Values(s.snapshotParts), func(part ports.SnapshotPart) bool { return name == "" || part.Projection == name }, func(a, b ports.SnapshotPart) int {
 			return cmp.Or(cmp.Compare(a.Projection, b.Projection), cmp.Compare(a.Version, b.Version), cmp.Compare(a.Partition, b.Partition))
-		}), nil
+		})
+		for i := range out {
+			out[i].Usable, out[i].Redactions = s.isUsable(&out[i]), 0
+		}
+		return out, nil
 	})
 }
 

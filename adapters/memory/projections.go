@@ -119,7 +119,7 @@ func (s *state) checkpoint(key checkpointKey) ports.Checkpoint {
 	if c, begun := s.checkpoints[key]; begun {
 		return c
 	}
-	return ports.Checkpoint{Projection: key.projection, Version: key.version, Partition: key.partition, Status: projection.Reading}
+	return ports.Checkpoint{Projection: key.projection, Version: key.version, Partition: key.partition, Status: projection.Reading, Redactions: uint64(s.epoch(key.partition))}
 }
 
 // Checkpoints implements ports.Projections, by partition.
@@ -222,11 +222,15 @@ func (s *Projections) Skip(ctx context.Context, o ports.ProjectionOperation) (po
 // Reset implements ports.Projections.
 func (s *Projections) Reset(ctx context.Context, o ports.ProjectionOperation, h ports.ProjectionResetter) (ports.Checkpoint, error) {
 	return s.onCheckpoint(ctx, o.ProjectionWork, func(tx *Tx, c *ports.Checkpoint) (bool, error) {
+		s.mu.Lock()
+		redactions := uint64(s.epoch(o.Partition))
+		s.mu.Unlock()
 		b := ports.ProjectionBatch{Projection: o.Projection, Version: o.Version, Partition: o.Partition}
 		if err := h.Reset(ctx, tx, b); err != nil {
 			return false, err
 		}
 		c.Rewind(s.now())
+		c.Redactions = redactions
 		tx.atEnd(func() {
 			s.settleLetters(o.ProjectionWork, ^event.Sequence(0), ports.LetterDiscarded, o.By, o.Reason)
 			s.bumpRevision(o)

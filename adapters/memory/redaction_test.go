@@ -16,7 +16,8 @@ import (
 func TestRedactions(t *testing.T) {
 	t.Parallel()
 	conformance.RunRedactions(t, func(t *testing.T) conformance.RedactionStore {
-		db := memory.New(memory.Config{LogName: conformance.LogName})
+		all := conformance.NewMemoryStore(memory.Config{LogName: conformance.LogName})
+		db := all.Database
 		le, err := db.Directory.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: "acme", Code: "A", TimeZone: "UTC"})
 		require.NoError(t, err)
 		e := event.Prepared{
@@ -30,6 +31,6 @@ func TestRedactions(t *testing.T) {
 		require.NoError(t, err)
 		stored, err := db.Events.EventByID(t.Context(), le.Partition, e.ID)
 		require.NoError(t, err)
-		return conformance.RedactionStore{Redactions: db.Redactions, Events: db.Events, Snapshots: db.Snapshots, Intents: db.Intents, Event: stored, TenantID: "acme"}
+		return conformance.RedactionStore{Redactions: db.Redactions, Events: db.Events, Snapshots: db.Snapshots, Intents: db.Intents, ReadModels: all, Event: stored, TenantID: "acme"}
 	})
 }

@@ -2,6 +2,7 @@ package conformance
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"testing"
@@ -14,6 +15,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
+	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -33,6 +35,7 @@ type RedactionStore struct {
 	Events     ports.EventReader
 	Snapshots  SnapshotStore
 	Intents    ports.IntentReader
+	ReadModels Store // whose read models are checked
 	Event      event.Recorded
 	TenantID   string // of the event's legal entity
 }
@@ -90,6 +93,7 @@ func RunRedactions(t *testing.T, newStore func(t *testing.T) RedactionStore) {
 		{"stored values that may not be redacted are refused", redactionValues},
 		{"a second redaction goes on from the first", redactionChain},
 		{"snapshots of redacted events are deleted and not accepted again", redactionSnapshots},
+		{"rows from before a redaction are neither recomputed nor copied", redactionRows},
 		{"one of many approvers approves", redactionRaceApprovers},
 		{"approval or withdrawal wins", redactionRaceWithdrawal},
 		{"one of many workers redacts", redactionRaceWorkers},
@@ -472,6 +476,102 @@ func redactionSnapshots(t *testing.T, s RedactionStore) {
 	back, _, err := s.Snapshots.StreamSnapshot(ctx, s.Event.Partition, s.Event.Stream, true, 0)
 	require.NoError(t, err)
 	require.True(t, back.Outdated)
+}
+
+// redactionRows redacts an event whose values are in rows that a recomputation has read, in a
+// snapshot, and in the rows that a later snapshot would copy.
+func redactionRows(t *testing.T, s RedactionStore) {
+	ctx, p, name := t.Context(), s.Event.Partition, s.TenantID+"/redacted"
+	add := func(version int, role projection.Role) {
+		n := projection.Projection{Name: name, Version: version, Code: 1, Role: role, Scope: p, Status: projection.Running}
+		if role == projection.Active {
+			n.Scope = 0
+		}
+		_, err := s.ReadModels.AddProjection(ctx, n)
+		require.NoError(t, err)
+	}
+	work := func(version int) ports.ProjectionWork {
+		return ports.ProjectionWork{Projection: name, Version: version, Partition: p}
+	}
+	advance := func() {
+		_, _, err := s.ReadModels.Advance(ctx, ports.ProjectionAdvance{ProjectionWork: work(1), Limit: 100}, onRows(func(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+			return s.ReadModels.StoreProjectionRows(ctx, tx, b, []ports.ProjectionRow{{Key: "a", State: json.RawMessage(`{"name":"Ada"}`), Sequence: 1}}, nil)
+		}))
+		require.NoError(t, err)
+	}
+	part := func(version, to int) ports.SnapshotCopy {
+		return ports.SnapshotCopy{Projection: name, Version: version, Partition: p, Tables: rowTables, To: to, Authenticate: AuthenticatePart("secret")}
+	}
+	save := func(version int) (rows uint64, usable bool) {
+		add(version, projection.Saving)
+		require.NoError(t, s.ReadModels.PlanSnapshot(ctx, name, version, 1))
+		done, err := s.ReadModels.SavePart(ctx, part(version, 0))
+		require.NoError(t, err)
+		require.True(t, done)
+		require.NoError(t, s.ReadModels.FinishSnapshot(ctx, name, version, 3, "ada"))
+		return s.snapshotPart(t, name, version)
+	}
+	recompute := func(since ports.RowPosition) error {
+		r := ports.RowRecompute{ProjectionWork: work(1), Keys: []string{"a"}, Since: since, ReadThrough: since.Sequence, Limit: 1, By: "ada"}
+		_, err := s.ReadModels.RecomputeRows(ctx, r, func() (ports.ProjectionHandler, func() map[string]ports.ProjectionRow) {
+			return onRows(func(context.Context, ports.ProjectionTx, ports.ProjectionBatch) error { return nil }), func() map[string]ports.ProjectionRow {
+				return map[string]ports.ProjectionRow{"a": {Key: "a", State: json.RawMessage(`{}`), Sequence: 1}}
+			}
+		})
+		return err
+	}
+	add(1, projection.Active)
+	advance()
+	before, _, err := s.ReadModels.RowPosition(ctx, work(1))
+	require.NoError(t, err)
+	rows, usable := save(2)
+	require.Equal(t, []any{uint64(1), true}, []any{rows, usable})
+	_, err = s.Redactions.RedactPayload(ctx, s.Approved(t, RedactedPointers()...), s.replacement())
+	require.NoError(t, err)
+
+	require.Equal(t, projection.CodeChanged, fault.CodeOf(recompute(before)))
+	after, _, err := s.ReadModels.RowPosition(ctx, work(1))
+	require.NoError(t, err)
+	require.Equal(t, before.Redactions+1, after.Redactions)
+	_, usable = s.snapshotPart(t, name, 2)
+	require.False(t, usable)
+	add(3, projection.Building)
+	_, err = s.ReadModels.RestorePart(ctx, part(2, 3))
+	require.NoError(t, err)
+	_, begun, err := s.ReadModels.RowPosition(ctx, work(3))
+	require.NoError(t, err)
+	require.False(t, begun, "it begins with the log")
+	rows, usable = save(4)
+	require.Equal(t, []any{uint64(0), false}, []any{rows, usable}, "the rows are from before the redaction")
+	require.NoError(t, recompute(after))
+
+	_, err = s.ReadModels.Reset(ctx, ports.ProjectionOperation{ProjectionWork: work(1), By: "ada"}, forgetRows{s.ReadModels})
+	require.NoError(t, err)
+	advance()
+	rows, usable = save(5)
+	require.Equal(t, []any{uint64(1), true}, []any{rows, usable})
+}
+
+// snapshotPart is what a snapshot has of the partition.
+func (s RedactionStore) snapshotPart(t *testing.T, name string, version int) (rows uint64, usable bool) {
+	t.Helper()
+	parts, err := s.ReadModels.SnapshotParts(t.Context(), name)
+	require.NoError(t, err)
+	for _, part := range parts {
+		if part.Version == version {
+			return part.Rows, part.Usable
+		}
+	}
+	require.Fail(t, "there is no such part")
+	return 0, false
+}
+
+// forgetRows resets rows of custom projections.
+type forgetRows struct{ rows ports.ProjectionRows }
+
+// Reset implements ports.ProjectionResetter.
+func (f forgetRows) Reset(ctx context.Context, tx ports.ProjectionTx, b ports.ProjectionBatch) error {
+	return f.rows.ForgetProjectionRows(ctx, tx, b)
 }
 
 func redactionRaceApprovers(t *testing.T, s RedactionStore) {

@@ -40,5 +40,5 @@ func NewRedactionFixture(t *testing.T) *RedactionFixture {
 
 // Store is the fixture as the conformance suite takes it.
 func (a *RedactionFixture) Store() conformance.RedactionStore {
-	return conformance.RedactionStore{Redactions: a.Redactor, Events: a.Events, Snapshots: a.Snapshots, Intents: a.Intents, Event: a.Event, TenantID: "demo"}
+	return conformance.RedactionStore{Redactions: a.Redactor, Events: a.Events, Snapshots: a.Snapshots, Intents: a.Intents, ReadModels: Combine(a.Database), Event: a.Event, TenantID: "demo"}
 }
