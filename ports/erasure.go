@@ -168,8 +168,10 @@ type ErasureRegister interface {
 	// rows for unknown subjects, for which no key can be minted later), takes the next
 	// receipt number, raises the generation, notifies every node, and moves the request to
 	// destroyed. Repeated, it returns the first destruction again. If a lock is not free in
-	// time, it fails with keys.unavailable and changes nothing.
-	DestroyErasure(ctx context.Context, id event.ID) (Destruction, ErasureRequest, error)
+	// time, it fails with keys.unavailable and changes nothing. With the rows locked, when no append
+	// can add a record any more, it calls check, unless that is nil; if check fails, nothing is
+	// destroyed. A repetition does not call it.
+	DestroyErasure(ctx context.Context, id event.ID, check func(ctx context.Context) error) (Destruction, ErasureRequest, error)
 	// SaveReceipt stores the signed note of a receipt. The same bytes again change
 	// nothing; other bytes: erasure.receipt_changed (Internal).
 	SaveReceipt(ctx context.Context, number uint64, note []byte, exported bool) error

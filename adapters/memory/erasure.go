@@ -338,7 +338,12 @@ func (k *ErasureRegister) RefuseErasure(_ context.Context, r ports.ErasureReques
 }
 
 // DestroyErasure implements ports.ErasureRegister.
-func (k *ErasureRegister) DestroyErasure(_ context.Context, id event.ID) (ports.Destruction, ports.ErasureRequest, error) {
+func (k *ErasureRegister) DestroyErasure(ctx context.Context, id event.ID, check func(ctx context.Context) error) (ports.Destruction, ports.ErasureRequest, error) {
+	if check != nil && k.isAt(id, shredding.ErasureFenced) {
+		if err := check(ctx); err != nil { // without the lock, since it may read this store; no append has a lease any more
+			return ports.Destruction{}, ports.ErasureRequest{}, err
+		}
+	}
 	k.mu.Lock()
 	defer k.mu.Unlock()
 	e, err := k.request(id)
@@ -372,6 +377,13 @@ func (k *ErasureRegister) DestroyErasure(_ context.Context, id event.ID) (ports.
 		}
 	}
 	return d, e.copy(), nil
+}
+
+func (k *ErasureRegister) isAt(id event.ID, state shredding.ErasureState) bool {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	e, err := k.request(id)
+	return err == nil && e.State == state
 }
 
 func (k *keyState) destroy(e *erasure) *receipt {

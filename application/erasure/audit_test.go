@@ -157,7 +157,7 @@ func TestAttack_ErasesWithAnInventedApproval(t *testing.T) {
 	require.NoError(t, err)
 	_, err = register.FenceErasure(t.Context(), r)
 	require.NoError(t, err)
-	_, _, err = register.DestroyErasure(t.Context(), s.ID)
+	_, _, err = register.DestroyErasure(t.Context(), s.ID, nil)
 	require.NoError(t, err)
 	b.runWorkerUntil(t, shredding.ErasureVerified)
 	b.runNewWorker(t)

@@ -104,13 +104,13 @@ func (b faultyRegister) FenceErasure(ctx context.Context, r ports.ErasureRequest
 	return injectAround(b.x, "fence", func() (ports.ErasureRequest, error) { return b.ErasureRegister.FenceErasure(ctx, r) })
 }
 
-func (b faultyRegister) DestroyErasure(ctx context.Context, id event.ID) (ports.Destruction, ports.ErasureRequest, error) {
+func (b faultyRegister) DestroyErasure(ctx context.Context, id event.ID, check func(ctx context.Context) error) (ports.Destruction, ports.ErasureRequest, error) {
 	type both struct {
 		d ports.Destruction
 		r ports.ErasureRequest
 	}
 	out, err := injectAround(b.x, "destroy", func() (both, error) {
-		d, r, err := b.ErasureRegister.DestroyErasure(ctx, id)
+		d, r, err := b.ErasureRegister.DestroyErasure(ctx, id, check)
 		return both{d, r}, err
 	})
 	return out.d, out.r, err

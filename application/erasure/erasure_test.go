@@ -1,6 +1,7 @@
 package erasure_test
 
 import (
+	"context"
 	"testing"
 	"time"
 
@@ -169,6 +170,43 @@ func TestErasure_KeepsRetainedClass(t *testing.T) {
 	require.Equal(t, "previewed", all[0].State)
 	require.Equal(t, officer.PersonID, all[0].RequestedBy)
 	require.Contains(t, all[0].Reason, s.ID.String())
+}
+
+// recordsBeforeFence is a register under whose fence something is recorded that the survey has not seen.
+type recordsBeforeFence struct {
+	ports.ErasureRegister
+	record func()
+}
+
+// FenceErasure implements ports.ErasureRegister.
+func (l recordsBeforeFence) FenceErasure(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	l.record()
+	return l.ErasureRegister.FenceErasure(ctx, r)
+}
+
+// TestErasure_RefusedByLateRetention records the first event that must be kept between the survey of the
+// fence and the fence.
+func TestErasure_RefusedByLateRetention(t *testing.T) {
+	t.Parallel()
+	b := newErasureFixture(t)
+	b.appendEvents(t, b.de, contactedType, "E-1", 1)
+	s := b.createApprovedRequest(t)
+	require.Empty(t, s.Preview.Retained)
+	register := b.config.Register
+	b.config.Register = recordsBeforeFence{register, func() { b.appendEvents(t, b.de, paidType, "E-1", 1) }}
+	b.runNewWorker(t)
+	s = b.getStatus(t, s.ID)
+	require.Equal(t, []any{"refused", "retention"}, []any{s.State, s.EndReason})
+	until := event.MustDate("2036-03-31")
+	require.Equal(t, []erasure.Class{{Class: "standard", Refused: "retention"}, {Class: "regulatory", Refused: "retention", Until: &until}, {Class: "pii_subject", Refused: "retention"}}, s.Classes)
+	require.Empty(t, b.exports.names())
+	b.appendEvents(t, b.de, paidType, "E-1", 1)
+
+	b.config.Register = register
+	again := b.createApprovedRequest(t)
+	require.Equal(t, []erasure.Retained{{Class: "regulatory", Until: until}}, again.Preview.Retained)
+	b.runNewWorker(t)
+	require.Equal(t, "completed", b.getStatus(t, again.ID).State)
 }
 
 func TestRequest_RefusedByRetention(t *testing.T) {

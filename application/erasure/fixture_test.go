@@ -547,8 +547,8 @@ func (s stoppingRegister) FenceErasure(ctx context.Context, r ports.ErasureReque
 	return s.stopIfReached(s.ErasureRegister.FenceErasure(ctx, r))
 }
 
-func (s stoppingRegister) DestroyErasure(ctx context.Context, id event.ID) (ports.Destruction, ports.ErasureRequest, error) {
-	d, r, err := s.ErasureRegister.DestroyErasure(ctx, id)
+func (s stoppingRegister) DestroyErasure(ctx context.Context, id event.ID, check func(ctx context.Context) error) (ports.Destruction, ports.ErasureRequest, error) {
+	d, r, err := s.ErasureRegister.DestroyErasure(ctx, id, check)
 	r, err = s.stopIfReached(r, err)
 	return d, r, err
 }

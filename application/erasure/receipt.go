@@ -153,7 +153,7 @@ func noteHash(note []byte) event.Hash { return sha256.Sum256(note) }
 // It waits for the receipt before, whose hash it holds. It never signs a stored receipt again,
 // even if the signing key was replaced.
 func (c Config) issueReceipt(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
-	d, r, err := c.Register.DestroyErasure(ctx, r.ID) // repeated, it returns the first destruction
+	d, r, err := c.Register.DestroyErasure(ctx, r.ID, nil) // repeated, it returns the first destruction
 	if err != nil {
 		return r, err
 	}

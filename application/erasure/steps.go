@@ -188,14 +188,65 @@ func (c Config) destroy(ctx context.Context, r ports.ErasureRequest) (ports.Eras
 	if err := c.applyHolds(ctx, r.TenantID, r.Subject); err != nil {
 		return r, err
 	}
-	_, destroyed, err := c.Register.DestroyErasure(ctx, r.ID)
-	if isHeld(err) {
+	_, destroyed, err := c.Register.DestroyErasure(ctx, r.ID, func(ctx context.Context) error { return c.requireNotRetained(ctx, r) })
+	switch {
+	case isHeld(err):
 		return c.refuseForHold(ctx, r)
+	case fault.CodeOf(err) == codeRetained:
+		return c.refuseForRetention(ctx, r)
 	}
 	if err != nil {
 		return r, err
 	}
 	return destroyed, nil
+}
+
+const codeRetained = "erasure.retained"
+
+// requireNotRetained requires that no class that is erased must be kept: an append that was under way
+// at the fence may have recorded something that the survey of the fence has not seen. Fault
+// erasure.retained.
+func (c Config) requireNotRetained(ctx context.Context, r ports.ErasureRequest) error {
+	keep, err := c.retainedClasses(ctx, r)
+	if err != nil {
+		return err
+	}
+	for _, class := range r.Classes {
+		if until, kept := keep[class.Class]; kept && class.Erased {
+			return fault.New(fault.FailedPrecondition, codeRetained, "data of class %s was recorded while the erasure began, and is retained until %s; request the erasure again", class.Class, until)
+		}
+	}
+	return nil
+}
+
+// retainedClasses are the classes in the partitions of a fenced request that must be kept, and until when.
+func (c Config) retainedClasses(ctx context.Context, r ports.ErasureRequest) (map[shredding.KeyClass]event.Date, error) {
+	dir, err := c.directory(ctx, r.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	return c.count(ctx, r.TenantID, r.Subject, dir, &survey{partitions: r.Partitions, preview: Preview{CountedAt: c.now()}})
+}
+
+// refuseForRetention ends a request some of whose data must be kept, though they were not there when it
+// was approved. The register removes the fences in the same transaction, so that the erasure of the
+// rest can be requested again at once.
+func (c Config) refuseForRetention(ctx context.Context, r ports.ErasureRequest) (ports.ErasureRequest, error) {
+	keep, err := c.retainedClasses(ctx, r)
+	if err != nil {
+		return r, err
+	}
+	r.Classes = slices.Clone(r.Classes)
+	for i := range r.Classes {
+		class := &r.Classes[i]
+		if class.Erased {
+			class.Erased, class.Refused = false, refusedByRetention
+		}
+		if until, kept := keep[class.Class]; kept {
+			class.Until = &until
+		}
+	}
+	return c.refuse(ctx, r, refusedByRetention)
 }
 
 // announce appends the event of the erasure to each partition's log.

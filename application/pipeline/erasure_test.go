@@ -63,7 +63,7 @@ func (s *vaultFixture) erase(t *testing.T) {
 	}
 	_, err = s.keys.Erasures().FenceErasure(ctx, r)
 	require.NoError(t, err)
-	_, _, err = s.keys.Erasures().DestroyErasure(ctx, r.ID)
+	_, _, err = s.keys.Erasures().DestroyErasure(ctx, r.ID, nil)
 	require.NoError(t, err)
 }
 

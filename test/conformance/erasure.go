@@ -74,7 +74,7 @@ func (f *keyFixture) fenced(t *testing.T, id ports.SubjectKeyID) ports.ErasureRe
 
 func (f *keyFixture) destroyed(t *testing.T, r ports.ErasureRequest) (ports.Destruction, ports.ErasureRequest) {
 	t.Helper()
-	d, moved, err := f.eraser.DestroyErasure(t.Context(), r.ID)
+	d, moved, err := f.eraser.DestroyErasure(t.Context(), r.ID, nil)
 	require.NoError(t, err)
 	require.Equal(t, shredding.ErasureDestroyed, moved.State)
 	return d, moved
@@ -378,7 +378,7 @@ var erasureTests = map[string]func(*testing.T, *keyFixture){
 		r, err = f.eraser.FenceErasure(t.Context(), r)
 		require.NoError(t, err)
 		all := hold(0, nil) // all of the tenant
-		_, _, err = f.eraser.DestroyErasure(t.Context(), r.ID)
+		_, _, err = f.eraser.DestroyErasure(t.Context(), r.ID, nil)
 		requireRefused(t, fault.FailedPrecondition, "erasure.held", err)
 		require.Equal(t, key.Versions, f.read(t, id).Versions)
 		release(all)

@@ -39,13 +39,28 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 			_, err := f.node.MintSubjectKey(t.Context(), keyTenant, minted(key.SubjectKeyID, key.Reference, version, 1))
 			requireRefused(t, fault.Gone, "pii.subject_erased", err)
 		}
-		again, doneAgain, err := f.eraser.DestroyErasure(t.Context(), r.ID)
+		again, doneAgain, err := f.eraser.DestroyErasure(t.Context(), r.ID, nil)
 		require.NoError(t, err)
 		require.Equal(t, d, again, "the first destruction again")
 		require.Equal(t, done, doneAgain)
 		newest, err := f.node.ReportNode(t.Context(), "n", 0)
 		require.NoError(t, err)
 		require.EqualValues(t, 1, newest)
+	},
+	"check that fails destroys nothing": func(t *testing.T, f *keyFixture) {
+		key := f.mint(t, subjectKeyID(2, "employee:E-1", 0))
+		r := f.fenced(t, key.SubjectKeyID)
+		before := f.read(t, key.SubjectKeyID)
+		refuse := func(context.Context) error {
+			return fault.New(fault.FailedPrecondition, "test.refused", "something was recorded")
+		}
+		_, _, err := f.eraser.DestroyErasure(t.Context(), r.ID, refuse)
+		require.Equal(t, "test.refused", fault.CodeOf(err))
+		require.Equal(t, before, f.read(t, key.SubjectKeyID))
+		d, _ := f.destroyed(t, r)
+		require.EqualValues(t, 1, d.Receipt, "the refused one took no number")
+		_, _, err = f.eraser.DestroyErasure(t.Context(), r.ID, refuse)
+		require.NoError(t, err, "a repetition checks nothing")
 	},
 	"key of an erased unknown subject is never minted": func(t *testing.T, f *keyFixture) {
 		r := newRequest(subjectKeyID(2, "employee:E-9", 0))
@@ -75,11 +90,11 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 		for _, state := range []shredding.ErasureState{shredding.ErasureRequested, shredding.ErasurePreviewed, shredding.ErasureApproved, shredding.ErasureRefused, shredding.ErasureExpired} {
 			key := f.mint(t, subjectKeyID(2, "employee:"+string(state), 0))
 			r := f.at(t, state, key.SubjectKeyID)
-			_, _, err := f.eraser.DestroyErasure(t.Context(), r.ID)
+			_, _, err := f.eraser.DestroyErasure(t.Context(), r.ID, nil)
 			requireRefused(t, fault.FailedPrecondition, "erasure.move_refused", err)
 			require.Equal(t, key.Versions, f.read(t, key.SubjectKeyID).Versions)
 		}
-		_, _, err := f.eraser.DestroyErasure(t.Context(), event.ID{1})
+		_, _, err := f.eraser.DestroyErasure(t.Context(), event.ID{1}, nil)
 		requireRefused(t, fault.NotFound, "erasure.not_found", err)
 	},
 	"request waits until its receipt is exported": func(t *testing.T, f *keyFixture) {
@@ -106,10 +121,10 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 		for i := range n {
 			requests = append(requests, f.fenced(t, f.mint(t, subjectKeyID(2, fmt.Sprintf("employee:E-%d", i), 0)).SubjectKeyID))
 		}
-		_, _, err := f.eraser.DestroyErasure(t.Context(), event.ID{1}) // takes no number
+		_, _, err := f.eraser.DestroyErasure(t.Context(), event.ID{1}, nil) // takes no number
 		require.Error(t, err)
 		for _, err := range race(2*n, func(i int) error {
-			_, _, err := f.eraser.DestroyErasure(context.WithoutCancel(t.Context()), requests[i/2].ID)
+			_, _, err := f.eraser.DestroyErasure(context.WithoutCancel(t.Context()), requests[i/2].ID, nil)
 			return err
 		}) {
 			require.NoError(t, err)
@@ -120,14 +135,14 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 		var previous event.Hash
 		for i, r := range receipts {
 			require.EqualValues(t, i+1, r.Number)
-			d, _, err := f.eraser.DestroyErasure(t.Context(), r.RequestID)
+			d, _, err := f.eraser.DestroyErasure(t.Context(), r.RequestID, nil)
 			require.NoError(t, err)
 			require.Equal(t, r.Number, d.Receipt)
 			require.EqualValues(t, i+1, d.Generation)
 			require.True(t, d.PreviousKnown)
 			require.Equal(t, previous, d.PreviousHash)
 			if i+2 < n {
-				later, _, err := f.eraser.DestroyErasure(t.Context(), receipts[i+2].RequestID)
+				later, _, err := f.eraser.DestroyErasure(t.Context(), receipts[i+2].RequestID, nil)
 				require.NoError(t, err)
 				require.False(t, later.PreviousKnown)
 			}
@@ -156,7 +171,7 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 				if _, err := f.eraser.FenceErasure(ctx, r); err != nil {
 					return err
 				}
-				_, _, err := f.eraser.DestroyErasure(ctx, r.ID)
+				_, _, err := f.eraser.DestroyErasure(ctx, r.ID, nil)
 				return err
 			})
 			require.NoError(t, errs[1])
@@ -299,7 +314,7 @@ var destructionTests = map[string]func(*testing.T, *keyFixture){
 			})
 			wg.Go(func() {
 				if _, errs[persons+i] = f.eraser.FenceErasure(ctx, requests[i]); errs[persons+i] == nil {
-					_, _, errs[persons+i] = f.eraser.DestroyErasure(ctx, requests[i].ID)
+					_, _, errs[persons+i] = f.eraser.DestroyErasure(ctx, requests[i].ID, nil)
 				}
 			})
 		}

@@ -106,7 +106,7 @@ func (k *KeyRegister) Destroy(t *testing.T, id ports.SubjectKeyID) {
 	t.Helper()
 	k.mu.Lock()
 	defer k.mu.Unlock()
-	destruction, _, err := k.erasures.DestroyErasure(context.Background(), k.requests[id])
+	destruction, _, err := k.erasures.DestroyErasure(context.Background(), k.requests[id], nil)
 	require.NoError(t, err)
 	require.Len(t, destruction.Keys, 1)
 }

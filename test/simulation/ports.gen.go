@@ -1972,9 +1972,9 @@ func (p erasureRegisterPort) Contradictions(a0 context.Context, a1 string, a2 []
 	return
 }
 
-func (p erasureRegisterPort) DestroyErasure(a0 context.Context, a1 ulid.ULID) (r0 ports.Destruction, r1 ports.ErasureRequest, r2 error) {
+func (p erasureRegisterPort) DestroyErasure(a0 context.Context, a1 ulid.ULID, a2 func(context.Context) error) (r0 ports.Destruction, r1 ports.ErasureRequest, r2 error) {
 	lost, err := p.link.call(a0, about("ErasureRegister.DestroyErasure"), func() error {
-		r0, r1, r2 = p.to.DestroyErasure(a0, a1)
+		r0, r1, r2 = p.to.DestroyErasure(a0, a1, a2)
 		return r2
 	})
 	if lost {

@@ -67,7 +67,7 @@ func TestContradictions(t *testing.T) {
 			r.Classes = []ports.ErasureClass{{Class: shredding.KeyStandard, Erased: true}}
 			r, err = register.FenceErasure(t.Context(), r)
 			require.NoError(t, err)
-			destroyed, _, err := register.DestroyErasure(t.Context(), r.ID)
+			destroyed, _, err := register.DestroyErasure(t.Context(), r.ID, nil)
 			require.NoError(t, err)
 			require.NoError(t, register.SaveReceipt(t.Context(), 1, conformance.NoteOf(r, destroyed), false))
 

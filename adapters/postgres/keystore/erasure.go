@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"slices"
 	"strings"
 	"time"
@@ -149,13 +150,22 @@ func (e *ErasureRegister) RefuseErasure(ctx context.Context, r ports.ErasureRequ
 }
 
 // DestroyErasure implements ports.ErasureRegister.
-func (e *ErasureRegister) DestroyErasure(ctx context.Context, id event.ID) (ports.Destruction, ports.ErasureRequest, error) {
+func (e *ErasureRegister) DestroyErasure(ctx context.Context, id event.ID, check func(ctx context.Context) error) (ports.Destruction, ports.ErasureRequest, error) {
 	var destruction ports.Destruction
 	var request ports.ErasureRequest
 	err := pgx.BeginFunc(ctx, e.pool, func(tx pgx.Tx) error {
+		before, err := e.queries.GetErasure(ctx, tx, &keystoredb.GetErasureParams{RequestID: pg.UUID(id)})
+		if err != nil && !errors.Is(err, pgx.ErrNoRows) { // the function refuses a request that is not there
+			return err
+		}
 		row, err := e.queries.DestroyErasure(ctx, tx, pg.UUID(id))
 		if err != nil {
 			return err
+		}
+		if check != nil && before.State == string(shredding.ErasureFenced) {
+			if err := check(ctx); err != nil {
+				return err
+			}
 		}
 		if destruction, err = destructionOf(&row); err != nil {
 			return err

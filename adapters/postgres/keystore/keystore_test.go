@@ -107,7 +107,7 @@ func TestDestroyErasure_WaitsForLeases(t *testing.T) {
 	require.Equal(t, []int32{1}, leaseKeys(t, other, "employee:E-1", "employee:E-2"))
 	destroyed := make(chan error, 1)
 	go func() {
-		_, _, err := k.Erasures().DestroyErasure(context.WithoutCancel(t.Context()), [16]byte(id))
+		_, _, err := k.Erasures().DestroyErasure(context.WithoutCancel(t.Context()), [16]byte(id), nil)
 		destroyed <- err
 	}()
 	waitsForLock(t, superuser, "backbone eraser")
@@ -141,7 +141,7 @@ func TestDestroyErasure_WaitsForMint(t *testing.T) {
 	}
 	destroyed := make(chan outcome, 1)
 	go func() {
-		d, _, err := k.Erasures().DestroyErasure(context.WithoutCancel(t.Context()), [16]byte(id))
+		d, _, err := k.Erasures().DestroyErasure(context.WithoutCancel(t.Context()), [16]byte(id), nil)
 		destroyed <- outcome{d.Keys, err}
 	}()
 	waitsForLock(t, superuser, "backbone eraser")
