@@ -15,7 +15,6 @@ import (
 	"slices"
 	"strconv"
 	"strings"
-	"sync"
 	"time"
 
 	"github.com/erpbackbone/backbone/application/module"
@@ -66,13 +65,13 @@ type Limits struct {
 type Service struct {
 	Config
 
-	mu    sync.Mutex
+	lock  ports.Lock
 	codes map[event.PartitionID]string // of legal entities, which never change
 }
 
 // New makes a Service.
 func New(c Config) (*Service, error) {
-	return &Service{Config: c, codes: map[event.PartitionID]string{}}, fault.RequirePositive("disclosure.Limits", c.Limits)
+	return &Service{Config: c, lock: ports.NewLock(), codes: map[event.PartitionID]string{}}, fault.RequirePositive("disclosure.Limits", c.Limits)
 }
 
 // Purpose says for what something is read.
@@ -149,8 +148,10 @@ func (s *Service) Record(ctx context.Context, p ports.Principal, why Purpose, ac
 
 // code finds the code of a legal entity, or of the administrative log.
 func (s *Service) code(ctx context.Context, tenantID string, p event.PartitionID) (string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
+	if err := s.lock.Acquire(ctx); err != nil {
+		return "", err
+	}
+	defer s.lock.Release()
 	if code, known := s.codes[p]; known {
 		return code, nil
 	}

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -19,6 +20,31 @@ import (
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
 )
+
+// TestReader_WaitingEndsWithContext checks that a reader who gives up does not go on waiting behind
+// another one whose store hangs.
+func TestReader_WaitingEndsWithContext(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		f.store.hangs = true
+		r, err := f.service.Reader(t.Context(), clerk, opening)
+		require.NoError(t, err)
+		opened := []module.Opened{{Partition: f.entity.Partition, Subject: "person:P-1", Class: shredding.Contact, Values: 1}}
+		hanging, giveUp := context.WithCancel(t.Context())
+		ended := make(chan error, 1)
+		go func() { ended <- r.Disclose(hanging, opened) }()
+		synctest.Wait()
+
+		began := time.Now()
+		brief, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		require.ErrorIs(t, r.Disclose(brief, opened), context.DeadlineExceeded)
+		require.Equal(t, time.Second, time.Since(began))
+		giveUp()
+		require.ErrorIs(t, <-ended, context.Canceled)
+	})
+}
 
 func TestReader_RecordsWhatItIsGiven(t *testing.T) {
 	t.Parallel()

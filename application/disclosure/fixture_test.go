@@ -53,6 +53,15 @@ type store struct {
 	refusal error
 	inserts int
 	settled atomic.Int32
+	hangs   bool // reading the legal entities
+}
+
+func (s *store) LegalEntities(ctx context.Context, tenantID string) ([]ports.LegalEntity, error) {
+	if s.hangs {
+		<-ctx.Done()
+		return nil, ctx.Err()
+	}
+	return s.Directory.LegalEntities(ctx, tenantID)
 }
 
 func (s *store) SettleAccesses(ctx context.Context) (time.Time, error) {
@@ -95,7 +104,7 @@ func newFixture(t *testing.T) *fixture {
 	f.audit = d.Audit
 	f.principals = administration.NewPrincipals(f.log, d.Audit, d.Events)
 	f.service, err = disclosure.New(disclosure.Config{
-		Accesses: f.store, Rights: contactRights{}, Logs: f.log, Principals: f.principals, Administration: f.log, Entities: d.Directory,
+		Accesses: f.store, Rights: contactRights{}, Logs: f.log, Principals: f.principals, Administration: f.log, Entities: f.store,
 		Cursors: query.NewCursorSealer([]byte("key")), Clock: clock, IDs: system.NewIDs(), Limits: disclosure.Limits{LongestGrant: 30 * 24 * time.Hour},
 	})
 	require.NoError(t, err)
