@@ -149,9 +149,6 @@ var mutants = []mutant{
 		{"application/vault/read.go", "evicted = v.cache.drop(e, true)", "evicted = 0"},
 		{"application/vault/read.go", "evicted := v.cache.clear()", "evicted := 0"},
 	}},
-	{"vault caches outdated reads", "a key that was read before its eviction goes into the cache after it", promise, []change{
-		{"application/vault/read.go", "return w.all || slices.Contains(w.evicted, reference)", "return false && (w.all || slices.Contains(w.evicted, reference))"},
-	}},
 	{"erasure does not wait for nodes", "an erasure is certified while a node may still open values", promise, []change{
 		{"application/erasure/steps.go", "if behind > 0 {", "if false && behind > 0 {"},
 		{"adapters/memory/erasure.go", "to == shredding.ErasureEvicted && k.mayBeCached(e):", "false && k.mayBeCached(e):"},
