@@ -25,7 +25,8 @@ func TestConformance(t *testing.T) {
 	})
 }
 
-// newHarness makes stores whose key stores are where keyStore says.
+// newHarness makes stores whose key stores are where keyStore says. Eight legal entities have tables of their
+// own; the hundreds after them share tables, since each new table makes all statements be planned again.
 func newHarness(keyStore func(t *testing.T, dsn string) (keysDSN string)) conformance.EventStoreHarness {
 	var keysDSN string // of the newest store; the suite makes one after another
 	return conformance.EventStoreHarness{
@@ -36,7 +37,7 @@ func newHarness(keyStore func(t *testing.T, dsn string) (keysDSN string)) confor
 				CREATE TABLE conformance.rows (partition_id integer, key text, value text, PRIMARY KEY (partition_id, key));
 				GRANT USAGE ON SCHEMA conformance TO backbone_app;
 				GRANT SELECT, INSERT, UPDATE ON conformance.rows TO backbone_app`)
-			return pgtest.Combine(pgtest.Open(t, dsn, pgtest.WithClock(clock), pgtest.WithKeyStore(keysDSN)))
+			return pgtest.Combine(pgtest.Open(t, dsn, pgtest.WithClock(clock), pgtest.WithKeyStore(keysDSN), pgtest.WithPhysicalPartitions(8)))
 		},
 		Keys: func(t *testing.T, _ conformance.Store) *conformance.KeyRegister {
 			keys := pgtest.OpenKeys(t, keysDSN)

@@ -140,6 +140,11 @@ func testLogger() *slog.Logger {
 
 func WithoutPhysicalPartitions(c *postgres.Config) { c.PhysicalPartitions = 0 }
 
+// WithPhysicalPartitions gives the first n legal entities tables of their own.
+func WithPhysicalPartitions(n int) Option {
+	return func(c *postgres.Config) { c.PhysicalPartitions = n }
+}
+
 func LegalEntity(code string) ports.LegalEntity {
 	return ports.LegalEntity{TenantID: "demo", Code: code, TimeZone: "UTC"}
 }
