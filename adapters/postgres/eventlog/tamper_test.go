@@ -37,7 +37,7 @@ const crimeEvents = 12
 func newTamperFixture(t *testing.T) *tamperFixture {
 	t.Helper()
 	c := &tamperFixture{dsn: pgtest.Database(t)}
-	c.Database = pgtest.Open(t, c.dsn)
+	c.Database = pgtest.Open(t, c.dsn, pgtest.WithPhysicalPartitions(3)) // attacks on tables of one legal entity, and on shared ones
 	require.NoError(t, c.Directory.Bootstrap(t.Context(), ports.Installation{LogName: pgtest.LogName, Deployment: 5}))
 	var err error
 	c.redactor, err = eventlog.OpenRedactor(t.Context(), pgtest.As("backbone_eraser", c.dsn))
