@@ -11,6 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/memory"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/oracle"
 )
@@ -66,7 +67,7 @@ func (w *world) check() {
 	for _, le := range w.entities {
 		w.checkTills(le, b.partitions[le.Partition])
 	}
-	w.checkApprovals(b)
+	w.checkIntents(b)
 	w.verify()
 	w.checkBalances(b)
 	for _, p := range w.parts {
@@ -116,15 +117,19 @@ func (w *world) checkTills(le ports.LegalEntity, events []event.Recorded) {
 	}
 }
 
-// checkApprovals requires that large amounts were approved.
-func (w *world) checkApprovals(b *books) {
+// checkIntents requires that an executed intent made events, as all of the till do, and that large
+// amounts were approved.
+func (w *world) checkIntents(b *books) {
 	for id, o := range b.partitions.ByIntent() {
-		if len(o.Made) == 0 || o.Made[0].Type != movedType {
-			continue
+		in, err := w.database.Intents.Intent(context.Background(), slices.Concat(o.Made, o.About)[0].Partition, id)
+		if err != nil {
+			continue // the rules of all logs say so
 		}
-		in, err := w.database.Intents.Intent(context.Background(), o.Made[0].Partition, id)
-		m, _ := movementOf(&o.Made[0])
-		w.require(m.Amount < approvalFrom || err == nil && len(in.Approvals) > 0, "large amounts are approved", "%s of %d", id, m.Amount)
+		w.require(in.Status != intent.Executed || len(o.Made) > 0, "intents are stored with their events", "%s is executed without events", id)
+		if len(o.Made) > 0 {
+			m, _ := movementOf(&o.Made[0])
+			w.require(m.Amount < approvalFrom || len(in.Approvals) > 0, "large amounts are approved", "%s of %d", id, m.Amount)
+		}
 	}
 }
 
