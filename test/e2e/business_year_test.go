@@ -524,8 +524,8 @@ func (y *businessYear) setUp() {
 // ratesOf are units of the book currency for a million units of a currency.
 var ratesOf = map[string]map[string]int{"USD": {"EUR": 1_380_000, "GBP": 1_550_000, "JPY": 11_200}, "EUR": {"USD": 725_000, "GBP": 1_120_000, "JPY": 8_100}}
 
-// rates sets spot rates in a month's course and closing rates at its end. Spot rates of JPY at its
-// beginning are the only ones that the demonstration lacks.
+// rates sets spot rates in a month's course and closing rates at its end. JPY, of which the
+// demonstration has no rates, gets a spot rate at the month's beginning too.
 func (w *worker) rates(b *yearBooks, m int) {
 	first, last, _ := month(m)
 	set := func(currency, rateType, day string) {

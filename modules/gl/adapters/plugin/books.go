@@ -40,7 +40,7 @@ func ledger(e demo.Entity) object {
 	return object{
 		"functional_currency": e.Currency,
 		"default_dimensions":  object{"department": "OPS"},
-		"rate_age_days":       31,
+		"rate_age_days":       92, // a quarter
 		"tax_groups":          taxGroups(e.Home),
 		"posting_profile": object{
 			"bank": "1000", "prepayment": "1200", "fx_clearing": "1300", "input_tax": "1400", "due_from": "1900",
@@ -169,7 +169,7 @@ func (b *builder) periods() []demo.Lane {
 }
 
 func (b *builder) rates(e demo.Entity) []demo.Lane {
-	series, err := monthlyRates(e.Currency)
+	series, err := quarterlyRates(e.Currency)
 	if err != nil && b.err == nil {
 		b.err = err
 	}
