@@ -85,8 +85,21 @@ func (a answer) code() string {
 	return p.Code
 }
 
-// do sends a request; header holds pairs.
+// undecided is the code of an answer that asks to send the request again, since the machine was too busy
+// to evaluate a policy in its time.
+const undecided = "policy.undecided"
+
+// do sends a request, again while the server is too busy to decide about it; header holds pairs.
 func (c client) do(method, path, body string, header ...string) (answer, error) {
+	for began := time.Now(); ; {
+		a, err := c.once(method, path, body, header...)
+		if err != nil || a.status != http.StatusServiceUnavailable || a.code() != undecided || time.Since(began) > endTime {
+			return a, err
+		}
+	}
+}
+
+func (c client) once(method, path, body string, header ...string) (answer, error) {
 	r, err := http.NewRequest(method, c.server+path, strings.NewReader(body))
 	if err != nil {
 		return answer{}, err

@@ -95,11 +95,12 @@ func TestKeyPutBack(t *testing.T) {
 	} {
 		t.Log(name)
 		sql(append(append([]string{"BEGIN"}, statements...), "COMMIT")...)
+		verified := background(t, i.env, "verify") // it looks again after some seconds
 		testkit.Eventually(t, endTime, func() bool { read(); return receipts() != "ok" }, "readiness is degraded")
 		require.Equal(t, "degraded", receipts())
 		status, _ := read()
 		require.Equal(t, http.StatusServiceUnavailable, status)
-		verdict := command(t, i.env, "verify")
+		verdict := verified()
 		require.Equal(t, 1, verdict.code, verdict)
 		require.Contains(t, verdict.stdout, "Keys of erased persons: TAMPERED")
 		replayed := command(t, i.env, "erasure", "replay")

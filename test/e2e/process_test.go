@@ -185,3 +185,16 @@ func command(t *testing.T, env []string, args ...string) result {
 	}
 	return result{cmd.ProcessState.ExitCode(), stdout.String(), stderr.String()}
 }
+
+// background starts the binary and returns a function that waits for its end.
+func background(t *testing.T, env []string, args ...string) func() result {
+	t.Helper()
+	p, err := launch(program(t), "", env, args...)
+	require.NoError(t, err)
+	return func() result {
+		t.Helper()
+		code, err := p.wait(2 * time.Minute)
+		require.NoError(t, err)
+		return result{code, p.stdout.String(), p.stderr.String()}
+	}
+}
