@@ -168,8 +168,19 @@ func (s *Service) Start(ctx context.Context, tenantID string, by event.Actor, r 
 		}
 		j.heads = heads
 	}
-	if err := s.reserve(j); err != nil {
-		return Run{}, err
+	for {
+		ending, err := s.reserve(j)
+		if err == nil {
+			break
+		}
+		if ending == nil {
+			return Run{}, err
+		}
+		select {
+		case <-ending:
+		case <-ctx.Done():
+			return Run{}, err
+		}
 	}
 	if err := s.begin(ctx, j, by, r); err != nil {
 		j.release(ctx)
@@ -193,26 +204,31 @@ func ofTenant(h verify.Heads, tenantID string) (*verify.Heads, error) {
 	return &h, nil
 }
 
-// reserve takes the place of the node's run.
-func (s *Service) reserve(j *job) error {
+// reserve takes the place of the node's run. If the tenant's last run is ending, which a caller may have
+// seen in the log before its lease is free, it returns what is closed when another run can start.
+func (s *Service) reserve(j *job) (ending <-chan struct{}, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.ctx.Err() != nil || s.current != nil && s.current.tenantID != j.tenantID {
-		return fault.New(fault.Unavailable, "verification.busy", "this node runs a verification already; try again when it has ended").WithRetryAfter(time.Minute)
+		return nil, fault.New(fault.Unavailable, "verification.busy", "this node runs a verification already; try again when it has ended").WithRetryAfter(time.Minute)
 	}
 	if s.current != nil {
-		return alreadyRunning()
+		if s.current.ending.Load() {
+			ending = s.current.gone
+		}
+		return ending, alreadyRunning()
 	}
-	s.current = j
+	s.current, j.gone = j, make(chan struct{})
 	s.running.Add(1) // under the lock, so that Close waits for a start that it does not prevent
 	j.ctx, j.stop = context.WithCancel(s.ctx)
-	return nil
+	return nil, nil
 }
 
 func (s *Service) free() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.current.stop()
+	close(s.current.gone)
 	s.current = nil
 	s.running.Done()
 }

@@ -228,6 +228,31 @@ func TestService_OneRunForEachTenantAndNode(t *testing.T) {
 	})
 }
 
+// slowRelease gives leases back after an hour.
+type slowRelease struct{ ports.Leases }
+
+func (l slowRelease) Release(ctx context.Context, holder string, resources []ports.LeaseResource) error {
+	<-time.After(time.Hour) // of the bubble
+	return l.Leases.Release(ctx, holder, resources)
+}
+
+func TestService_NextRunWaitsForTheLeaseOfOneThatEnded(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		f := newFixture(t)
+		s := f.node(t, "here")
+		s.Leases = slowRelease{s.Leases}
+		first, err := s.Start(t.Context(), "acme", auditor, logs("USMF"))
+		require.NoError(t, err)
+		f.checks <- report
+		end(t, s, first.ID)
+		next, err := s.Start(t.Context(), "acme", auditor, logs("USMF"))
+		require.NoError(t, err)
+		f.checks <- report
+		require.Equal(t, jobs.Sound, end(t, s, next.ID).State)
+	})
+}
+
 func TestService_Cancel(t *testing.T) {
 	t.Parallel()
 	for _, where := range []string{"here", "there"} {

@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/erpbackbone/backbone/application/verify"
@@ -26,6 +27,8 @@ type job struct {
 	log      ports.LegalEntity  // the administrative log
 	ctx      context.Context    // ends when the run must stop
 	stop     context.CancelFunc // of ctx
+	ending   atomic.Bool        // it records its end and gives its lease back, and checks nothing more
+	gone     chan struct{}      // closed when another run can start
 
 	mu       sync.Mutex
 	version  event.Version // of the run's stream
@@ -73,6 +76,7 @@ func (j *job) run() {
 	<-renewing
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(j.ctx), closing)
 	defer cancel()
+	j.ending.Store(true) // before a caller sees the end
 	switch err := j.record(ctx, Ended, ended); fault.CodeOf(err) {
 	case concurrency.CodeWrongExpectedVersion: // cancelled, or another run found this one interrupted
 	default:
