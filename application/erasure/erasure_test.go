@@ -248,6 +248,43 @@ func TestRequest_RefusedByHold(t *testing.T) {
 	require.Equal(t, "previewed", b.createRequest(t, func(n *erasure.NewRequest) { n.LegalEntities = []string{"USMF"} }).State, "the hold is of the other legal entity")
 }
 
+// refusesNothing is a register that is unavailable when a request is refused.
+type refusesNothing struct{ ports.ErasureRegister }
+
+// RefuseErasure implements ports.ErasureRegister.
+func (refusesNothing) RefuseErasure(context.Context, ports.ErasureRequest, string) (ports.ErasureRequest, error) {
+	return ports.ErasureRequest{}, fault.New(fault.Unavailable, "keys.unavailable", "down")
+}
+
+// TestRequest_RefusalCutOff cuts a request off between its preview and its refusal, after which it can
+// be approved.
+func TestRequest_RefusalCutOff(t *testing.T) {
+	t.Parallel()
+	for _, repeated := range []bool{false, true} {
+		b := newErasureFixture(t)
+		b.appendEvents(t, b.de, contactedType, "E-1", 1)
+		_, _, err := b.service.PlaceHold(t.Context(), officer, erasure.NewHold{Subject: subject, Reason: "law suit 17/26"})
+		require.NoError(t, err)
+		config := b.config
+		config.Register = refusesNothing{b.config.Register}
+		n := erasure.NewRequest{Subject: subject, Basis: "gdpr_art_17", Reason: "asked for it", IdempotencyKey: "1"}
+		_, err = testkit.Must(erasure.NewService(config, func() {})).Request(t.Context(), officer, n)
+		require.Equal(t, "keys.unavailable", fault.CodeOf(err))
+		s := b.listRequests(t)[0]
+		require.Equal(t, "previewed", s.State)
+		if repeated {
+			s, err = b.service.Request(t.Context(), officer, n)
+			require.NoError(t, err)
+		} else {
+			_, err = b.service.Approve(t.Context(), approver, s.ID, "")
+			require.NoError(t, err)
+			b.runNewWorker(t)
+			s = b.getStatus(t, s.ID)
+		}
+		require.Equal(t, []any{"refused", "legal_hold"}, []any{s.State, s.EndReason})
+	}
+}
+
 func TestPlaceHold_BeforeFence(t *testing.T) {
 	t.Parallel()
 	b := newErasureFixture(t)

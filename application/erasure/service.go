@@ -67,13 +67,15 @@ func (s *Service) Request(ctx context.Context, principal ports.Principal, n NewR
 	if err := s.record(ctx, principal, stored); err != nil {
 		return Status{}, err
 	}
+	next := s.config.refuseIfAllKept // of an earlier call that was cut off after its preview
 	if stored.State == shredding.ErasureRequested {
-		if stored, err = s.config.preview(ctx, stored); err != nil {
-			return Status{}, err
-		}
-		if err := s.record(ctx, principal, stored); err != nil {
-			return Status{}, err
-		}
+		next = s.config.preview
+	}
+	if stored, err = next(ctx, stored); err != nil {
+		return Status{}, err
+	}
+	if err := s.record(ctx, principal, stored); err != nil {
+		return Status{}, err
 	}
 	status, err := dir.status(stored, s.today())
 	status.Replayed = replayed

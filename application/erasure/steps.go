@@ -125,6 +125,10 @@ func (c Config) fence(ctx context.Context, r ports.ErasureRequest) (ports.Erasur
 		}
 		return c.storePreview(ctx, r, s)
 	}
+	if reason := refusalReason(s.classes); reason != "" { // the call that previewed it was cut off before its refusal
+		r.Classes = s.classes
+		return c.refuse(ctx, r, reason)
+	}
 	if err := c.requireApproval(ctx, r); err != nil {
 		return r, err
 	}
