@@ -139,7 +139,7 @@ func (w *world) caughtUp(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	read := w.positions(version)
+	read := w.positions(balances, version)
 	heads, err := w.database.Events.PartitionHeads(ctx)
 	if err != nil {
 		return err
@@ -152,9 +152,9 @@ func (w *world) caughtUp(ctx context.Context) error {
 	return nil
 }
 
-// positions are the sequences that a version of the projection has read.
-func (w *world) positions(version int) map[event.PartitionID]event.Sequence {
-	checkpoints, err := w.database.Projections.Checkpoints(context.Background(), balances, version)
+// positions are the sequences that a version of a projection has read.
+func (w *world) positions(name string, version int) map[event.PartitionID]event.Sequence {
+	checkpoints, err := w.database.Projections.Checkpoints(context.Background(), name, version)
 	w.require(err == nil, "projections", "%v", err)
 	out := map[event.PartitionID]event.Sequence{}
 	for _, c := range checkpoints {

@@ -73,9 +73,9 @@ func (s watchedSwitches) SwitchProjection(ctx context.Context, w ports.Projectio
 	if err != nil || w.Force {
 		return err
 	}
-	from, to := s.world.positions(w.From), s.world.positions(w.To)
+	from, to := s.world.positions(w.Projection, w.From), s.world.positions(w.Projection, w.To)
 	for p, n := range from {
-		s.world.require(to[p] >= n, "a switch shows no earlier state", "version %d of partition %d is at %d, and version %d was at %d", w.To, p, to[p], w.From, n)
+		s.world.require(to[p] >= n, "a switch shows no earlier state", "version %d of %s in partition %d is at %d, and version %d was at %d", w.To, w.Projection, p, to[p], w.From, n)
 	}
 	return nil
 }
