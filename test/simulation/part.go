@@ -100,6 +100,12 @@ func (w *world) retry(ctx context.Context, r *rand.Rand, f func(ctx context.Cont
 	}
 }
 
+// carryOutDecided does what the start of a node does: it carries out what calls have decided that were
+// cut off. Before that no verification ends, and with it no erasure and no redaction.
+func (w *world) carryOutDecided(ctx context.Context) error {
+	return eventually(ctx, func() error { return w.nodes[0].current().app.RecoverDecided(ctx) })
+}
+
 // isUncertain reports whether a client has to ask again.
 func isUncertain(err error) bool {
 	if err == nil {

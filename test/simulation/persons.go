@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -80,7 +81,7 @@ func (p *persons) work() {
 
 // join writes an event about a member.
 func (p *persons) join(ctx context.Context, r *rand.Rand, member, key string) {
-	payload, _ := json.Marshal(joining{member, emailOf(member)}) // of texts
+	payload, _ := json.Marshal(joining{member, emailOf(member), "(wish of " + key + ")"}) // of texts
 	entity := p.world.entities[0]
 	_ = p.world.retry(ctx, r, func(ctx context.Context, n *run) error { // a refusal is an answer too
 		out, err := n.app.Pipeline.Submit(ctx, p.cashier, pipeline.Request{Type: joinIntent, LegalEntity: entity, Payload: payload, IdempotencyKey: key})
@@ -210,6 +211,9 @@ func (p *persons) follow(ctx context.Context, r *rand.Rand, id event.ID) error {
 
 func (p *persons) settle(ctx context.Context) error {
 	r := p.world.random("settling officer")
+	if err := p.world.carryOutDecided(ctx); err != nil {
+		return err
+	}
 	for _, id := range p.requests {
 		if err := eventually(ctx, func() error { return p.follow(ctx, r, id) }); err != nil {
 			return err
@@ -242,6 +246,9 @@ func (p *persons) check(b *books) {
 			p.world.require(err == nil, "payloads", "%v", err)
 			switch e.Type {
 			case erasure.SubjectErased:
+				if !strings.HasPrefix(payload.Data.Subject, "member:") {
+					continue // of another part
+				}
 				announcements++
 				announced[payload.Data.Subject] = e.Sequence
 			case joinedType:

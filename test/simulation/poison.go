@@ -58,7 +58,11 @@ func (p *poison) settle(ctx context.Context) error {
 	p.world.mu.Lock()
 	p.fixed = true
 	p.world.mu.Unlock()
-	operator, err := p.world.enroll(ctx, "p-fixer", event.Human, "operator")
+	var operator ports.Principal
+	err := eventually(ctx, func() (err error) { // a call that began while things failed may still fail
+		operator, err = p.world.enroll(ctx, "p-fixer", event.Human, "operator")
+		return err
+	})
 	if err != nil {
 		return err
 	}

@@ -50,6 +50,7 @@ type movement struct {
 	Amount  int64  `json:"amount"` // in cents, negative: out
 	Receipt string `json:"receipt,omitempty"`
 	Slip    string `json:"slip,omitempty"`
+	Memo    string `json:"memo,omitempty"` // may be redacted
 }
 
 type transfer struct {
@@ -61,6 +62,7 @@ type transfer struct {
 type joining struct {
 	Member string `json:"member"`
 	Email  string `json:"email"`
+	Wish   string `json:"wish,omitempty"` // in clear, may be redacted
 }
 
 // tillState is the state of a till.
@@ -81,16 +83,16 @@ func (tillModule) Register(r *module.Registrar) error {
 	object := func(members, required string) json.RawMessage {
 		return json.RawMessage(`{"type":"object","additionalProperties":false,"required":` + required + `,"properties":` + members + `}`)
 	}
-	movedSchema := object(`{"till":{"type":"string"},"amount":{"type":"integer"},"receipt":{"type":"string"},"slip":{"type":"string"}}`, `["till","amount"]`)
+	movedSchema := object(`{"till":{"type":"string"},"amount":{"type":"integer"},"receipt":{"type":"string"},"slip":{"type":"string"},"memo":{"type":"string"}}`, `["till","amount"]`)
 	r.EventType(module.EventType{Registration: eventtype.Registration{
 		Type: movedType, SchemaVersion: 1, Module: "till", DataSchema: movedSchema, RetentionClass: eventtype.Standard,
 		BusinessKeys: []eventtype.BusinessKeyRule{{Name: "slip", Fields: []string{"slip"}, Normalise: eventtype.NormaliseDocumentNumber, Document: "slip"}},
-	}})
+	}, Redactable: []string{"$.memo"}})
 	memberFields := []eventtype.PIIField{{Path: "$.email", Class: "contact", Subject: json.RawMessage(`{"path":"$.member","type":"member"}`)}}
-	memberSchema := object(`{"member":{"type":"string"},"email":{"type":"string"}}`, `["member"]`)
+	memberSchema := object(`{"member":{"type":"string"},"email":{"type":"string"},"wish":{"type":"string"}}`, `["member"]`)
 	r.EventType(module.EventType{Registration: eventtype.Registration{
 		Type: joinedType, SchemaVersion: 1, Module: "till", DataSchema: memberSchema, PIIFields: memberFields, RetentionClass: eventtype.Standard,
-	}})
+	}, Redactable: []string{"$.wish"}})
 	r.Fold(module.Fold{
 		StreamType: "till",
 		New:        func() any { return &tillState{} },
@@ -183,6 +185,7 @@ func planJoin(_ context.Context, in module.Input, _ module.State) (module.Plan, 
 	var j struct {
 		Member string          `json:"member"`
 		Email  json.RawMessage `json:"email,omitempty"`
+		Wish   string          `json:"wish,omitempty"`
 	}
 	if err := json.Unmarshal(in.Payload, &j); err != nil {
 		return module.Plan{}, err
