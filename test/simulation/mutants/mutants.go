@@ -160,6 +160,44 @@ var mutants = []mutant{
 		{"application/keyrotation/epoch.go", "if err := s.requireUnused(ctx, k); err != nil {", "if err := error(nil); err != nil {"},
 	}},
 
+	{"erasure destroys what is retained", "what must be kept and was recorded after the survey of the fence is erased too", "Refuse an erasure when retained data is recorded as it begins", []change{
+		{"application/erasure/steps.go", "kept := keep[class.Class]; kept && class.Erased {", "kept := keep[class.Class]; false && kept && class.Erased {"},
+	}},
+	{"erasure passes holds", "a legal hold stops no erasure", promise, []change{
+		{"application/erasure/preview.go", "if len(holds) > 0 {", "if false && len(holds) > 0 {"},
+		{"adapters/memory/erasure.go", "\t\tif err := k.checkHolds(e); err != nil {\n\t\t\treturn ports.ErasureRequest{}, err", "\t\tif err := error(nil); err != nil {\n\t\t\treturn ports.ErasureRequest{}, err"},
+		{"adapters/memory/erasure.go", "\t\t\tif err := k.checkHolds(e); err != nil {\n\t\t\t\treturn ports.Destruction{}", "\t\t\tif err := error(nil); err != nil {\n\t\t\t\treturn ports.Destruction{}"},
+	}},
+	{"reader records nothing", "an auditor is shown values that the record of reads lacks", promise, []change{
+		{"application/disclosure/disclosure.go", "return r.service.Record(ctx, r.principal, r.purpose, accesses...)", "return nil"},
+	}},
+	{"grants never end", "an auditor reads by a grant that was ended or is over", promise, []change{
+		{"domain/disclosure/grant.go", "return g.EndedBy == \"\" && now.Before(g.Until)", "return true || g.EndedBy == \"\" && now.Before(g.Until)"},
+	}},
+	{"redaction keeps rows", "rows of read models show what was redacted", promise, []change{
+		{"application/redaction/worker.go", "left, err := c.ReadModels.RecomputeReaders(ctx, e.Type, le, e.Stream, passed)\n", "left, err := []string(nil), error(nil)\n\t_, _, _ = e, le, passed\n"},
+	}},
+	{"intent repeats what was redacted", "the payload of an intent shows the values that were redacted in its events", promise, []change{
+		{"application/pipeline/approval.go", "out.Redacted, err = s.Intents.HasRedactions(ctx, &stored)", "_, err = s.Intents.HasRedactions(ctx, &stored)"},
+	}},
+	{"feed keeps what was redacted", "the cached end of a log never expires", promise, []change{
+		{"application/query/tail_cache.go", "if now.Sub(t.readAt) > tailAge {", "if false && now.Sub(t.readAt) > tailAge {"},
+	}},
+
+	// Event types and projections of tenants.
+	{"reader does not know new versions", "a node reads events of a version that it does not know yet as they are", promise, []change{
+		{"application/upcasting/upcasting.go", "if s.versions.HasVersion(tenantID, events[i].Type, events[i].SchemaVersion) ||", "if true || s.versions.HasVersion(tenantID, events[i].Type, events[i].SchemaVersion) ||"},
+	}},
+	{"reader skips versions", "only the upcaster of the newest version is applied", promise, []change{
+		{"application/upcasting/upcasting.go", "for _, step := range steps {\n\t\tif step.Upcast", "for _, step := range steps[len(steps)-1:] {\n\t\tif step.Upcast"},
+	}},
+	{"store keeps rows that a tenant's program removed", "a row whose state is null stays", promise, []change{
+		{"adapters/memory/projection_rows.go", "for _, key := range gone {", "for _, key := range gone[:0] {"},
+	}},
+	{"store counts an event after a snapshot twice", "a version starts one event before the rows that it has copied", promise, []change{
+		{"adapters/memory/projection_snapshots.go", "Status: projection.Reading, Sequence: part.Sequence,", "Status: projection.Reading, Sequence: max(part.Sequence, 1) - 1,"},
+	}},
+
 	// Subscriptions and webhooks.
 	{"subscription ignores the order of keys", "a message is delivered while an earlier one of its key is not done", promise, []change{
 		{fetchFile, "Key: f.sub.Settings.KeyOf(e)}", "Key: subscription.Key{}}"},
