@@ -22,7 +22,7 @@ import (
 var (
 	seed         = flag.Uint64("seed", 0, "run this seed only")
 	start        = flag.String("start", "1", "the first seed, or random")
-	seeds        = flag.Uint64("seeds", 60, "how many seeds to run")
+	seeds        = flag.Uint64("seeds", 30, "how many seeds to run")
 	processes    = flag.Int("processes", 1, "how many processes share the seeds")
 	untilFailure = flag.Bool("until-failure", false, "print each seed, and stop at the first that fails")
 	trace        = flag.String("trace", "", "file that gets every call of a port")
