@@ -344,9 +344,6 @@ func (p *papers) settle(ctx context.Context) error {
 	for _, key := range slices.Sorted(maps.Keys(p.open)) {
 		p.open[key](ctx) // also one whose preview was cut off
 	}
-	if err := p.world.carryOutDecided(ctx); err != nil {
-		return err
-	}
 	if err := eventually(ctx, func() error { return p.followAll(ctx, r) }); err != nil {
 		return err
 	}

@@ -211,9 +211,6 @@ func (p *persons) follow(ctx context.Context, r *rand.Rand, id event.ID) error {
 
 func (p *persons) settle(ctx context.Context) error {
 	r := p.world.random("settling officer")
-	if err := p.world.carryOutDecided(ctx); err != nil {
-		return err
-	}
 	for _, id := range p.requests {
 		if err := eventually(ctx, func() error { return p.follow(ctx, r, id) }); err != nil {
 			return err

@@ -389,9 +389,6 @@ func (p *redactions) compare(s *statement, where string, shown []byte, err error
 
 func (p *redactions) settle(ctx context.Context) error {
 	r := p.world.random("settling approver")
-	if err := p.world.carryOutDecided(ctx); err != nil {
-		return err
-	}
 	if err := eventually(ctx, func() error { return p.followAll(ctx, r) }); err != nil {
 		return err
 	}

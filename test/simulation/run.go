@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -34,10 +35,11 @@ type options struct {
 }
 
 // faultyTime is how long things go wrong in a run, and settleTime how long the nodes have to finish
-// everything after that. Both are simulated.
+// everything after that. Both are simulated. Servers record within an hour what was cut off, and
+// erasures wait for that.
 const (
 	faultyTime = 15 * time.Second
-	settleTime = 10 * time.Minute
+	settleTime = recordedLater
 )
 
 // simulate runs a seed in a bubble of its own.
@@ -115,10 +117,11 @@ func (w *world) settle(ctx context.Context) error {
 		}
 	}
 	for before := -1; ; {
-		for _, p := range w.parts {
-			if err := p.settle(ctx); err != nil {
-				return fmt.Errorf("%T does not finish: %w", p, err)
-			}
+		if err := w.carryOutDecided(ctx); err != nil {
+			return err
+		}
+		if err := w.settleParts(ctx); err != nil {
+			return err
 		}
 		if err := eventually(ctx, func() error { return w.caughtUp(ctx) }); err != nil {
 			return err
@@ -136,6 +139,22 @@ func (w *world) settle(ctx context.Context) error {
 		}
 		before = events
 	}
+}
+
+// settleParts lets all parts finish at the same time: an erasure waits for a redaction that has to be
+// approved again.
+func (w *world) settleParts(ctx context.Context) error {
+	failures := make([]error, len(w.parts))
+	var settling sync.WaitGroup
+	for i, p := range w.parts {
+		settling.Go(func() {
+			if err := p.settle(ctx); err != nil {
+				failures[i] = fmt.Errorf("%T does not finish: %w", p, err)
+			}
+		})
+	}
+	settling.Wait()
+	return errors.Join(failures...)
 }
 
 // outlasts is how long a call of a node may take that does not end with its request: at most 30
