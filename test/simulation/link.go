@@ -141,7 +141,10 @@ func latency(r *rand.Rand) time.Duration {
 	return 20*time.Microsecond + time.Duration(r.ExpFloat64()*float64(400*time.Microsecond))
 }
 
-func delay(r *rand.Rand) time.Duration { return time.Duration(r.Int64N(int64(8 * time.Second))) }
+// longestDelay is how long a slow port takes.
+const longestDelay = 8 * time.Second
+
+func delay(r *rand.Rand) time.Duration { return time.Duration(r.Int64N(int64(longestDelay))) }
 
 // call runs f as a call of the node. lost says that the node does not learn the result, whatever
 // f did.

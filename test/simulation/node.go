@@ -188,6 +188,17 @@ func (n *node) freeze(d time.Duration) {
 	}
 }
 
+// frozenFor is how long the process will not move yet.
+func (n *node) frozenFor() time.Duration {
+	r := n.current()
+	if r == nil {
+		return 0
+	}
+	r.link.mu.Lock()
+	defer r.link.mu.Unlock()
+	return time.Until(r.link.frozen)
+}
+
 // cutOff cuts the node off from the key store for a time.
 func (n *node) cutOff(d time.Duration) {
 	if r := n.current(); r != nil {

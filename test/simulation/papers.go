@@ -218,14 +218,25 @@ func (p *papers) hold(ctx context.Context, r *rand.Rand, key string) {
 		if err != nil {
 			return err
 		}
+		late, err := p.isTooLate(ctx, h.customer)
+		if err != nil {
+			return err
+		}
 		p.mu.Lock()
 		defer p.mu.Unlock()
-		if h.id == (event.ID{}) {
+		if h.id == (event.ID{}) && !late {
 			h.id, h.at = placed[0].ID, time.Now()
 			p.holds = append(p.holds, h)
 		}
 		return nil
 	})
+}
+
+// isTooLate reports whether a hold protects nothing any more: a key is destroyed, which nodes may have
+// in memory until the certificate.
+func (p *papers) isTooLate(ctx context.Context, customer shredding.Subject) (bool, error) {
+	all, err := p.world.keyStore.Erasures().Erasures(ctx, tenantID, nil, 0)
+	return slices.ContainsFunc(all, func(r ports.ErasureRequest) bool { return r.Subject == customer && r.State.Irrevocable() }), err
 }
 
 func (p *papers) release(ctx context.Context, r *rand.Rand) {
@@ -338,6 +349,9 @@ func (p *papers) follow(ctx context.Context, r *rand.Rand, id event.ID) error {
 	}
 	return nil
 }
+
+// settlesLast implements settlesLast.
+func (*papers) settlesLast() {}
 
 func (p *papers) settle(ctx context.Context) error {
 	r := p.world.random("settling officer of papers")

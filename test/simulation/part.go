@@ -26,6 +26,10 @@ type part interface {
 	check(b *books)
 }
 
+// settlesLast is a part that waits for what others finish: an erasure completes after redactions whose
+// approval was cut off.
+type settlesLast interface{ settlesLast() }
+
 // kind makes a part of a world, for a share of the seeds.
 type kind struct {
 	name  string

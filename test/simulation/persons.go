@@ -209,6 +209,9 @@ func (p *persons) follow(ctx context.Context, r *rand.Rand, id event.ID) error {
 	return fmt.Errorf("request %s is %s: %v", id, status.State, status.Steps)
 }
 
+// settlesLast implements settlesLast.
+func (*persons) settlesLast() {}
+
 func (p *persons) settle(ctx context.Context) error {
 	r := p.world.random("settling officer")
 	for _, id := range p.requests {

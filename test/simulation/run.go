@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
-	"sync"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -141,20 +140,20 @@ func (w *world) settle(ctx context.Context) error {
 	}
 }
 
-// settleParts lets all parts finish at the same time: an erasure waits for a redaction that has to be
-// approved again.
+// settleParts lets the parts finish one after the other, since some prove what holds while nothing
+// else happens.
 func (w *world) settleParts(ctx context.Context) error {
-	failures := make([]error, len(w.parts))
-	var settling sync.WaitGroup
-	for i, p := range w.parts {
-		settling.Go(func() {
-			if err := p.settle(ctx); err != nil {
-				failures[i] = fmt.Errorf("%T does not finish: %w", p, err)
+	for _, last := range []bool{false, true} {
+		for _, p := range w.parts {
+			if _, is := p.(settlesLast); is != last {
+				continue
 			}
-		})
+			if err := p.settle(ctx); err != nil {
+				return fmt.Errorf("%T does not finish: %w", p, err)
+			}
+		}
 	}
-	settling.Wait()
-	return errors.Join(failures...)
+	return nil
 }
 
 // outlasts is how long a call of a node may take that does not end with its request: at most 30
@@ -257,16 +256,18 @@ func (w *world) startAgain(ctx context.Context, r *rand.Rand, n *node) {
 	}
 }
 
-// calm ends all faults.
+// calm ends all faults, and waits for the calls that still have them and for the nodes that are frozen.
 func (w *world) calm() {
 	w.mu.Lock()
 	w.state = weather{}
 	w.mu.Unlock()
+	rest := time.Duration(0)
 	for _, n := range w.nodes {
 		n.clock.set(0)
-		n.freeze(0)
 		n.cutOff(0)
+		rest = max(rest, n.frozenFor())
 	}
+	_ = ports.Sleep(context.Background(), rest+longestDelay) // it does not end early
 }
 
 // restart starts a node that is down.
