@@ -160,9 +160,6 @@ var mutants = []mutant{
 		{"application/keyrotation/epoch.go", "if err := s.requireUnused(ctx, k); err != nil {", "if err := error(nil); err != nil {"},
 	}},
 
-	{"erasure destroys what is retained", "what must be kept and was recorded after the survey of the fence is erased too", "Refuse an erasure when retained data is recorded as it begins", []change{
-		{"application/erasure/steps.go", "kept := keep[class.Class]; kept && class.Erased {", "kept := keep[class.Class]; false && kept && class.Erased {"},
-	}},
 	{"erasure passes holds", "a legal hold stops no erasure", promise, []change{
 		{"application/erasure/preview.go", "if len(holds) > 0 {", "if false && len(holds) > 0 {"},
 		{"adapters/memory/erasure.go", "\t\tif err := k.checkHolds(e); err != nil {\n\t\t\treturn ports.ErasureRequest{}, err", "\t\tif err := error(nil); err != nil {\n\t\t\treturn ports.ErasureRequest{}, err"},
