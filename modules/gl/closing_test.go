@@ -169,6 +169,7 @@ func TestIntercompanyReport(t *testing.T) {
 	// A pair that was refused there is refused and reversed here.
 	second := us.Execute("gl_accountant", "gl.post_intercompany", paidFor("50.00")).Events
 	de.Execute("module", "gl.refuse_intercompany", fmt.Sprintf(`{"pair_id": %q, "initiator": "USMF", "reason": "x"}`, second[1].Stream.ID))
+	require.Len(t, pairs(us), 2) // waits for USMF's rows, as the next one for DEMF's
 	require.Equal(t, "refused", pairs(de)[1].State)
 	require.Equal(t, "refused_there", pairs(us)[1].State)
 	us.Execute("module", "gl.refuse_intercompany", fmt.Sprintf(`{"pair_id": %q, "reason": "x"}`, second[1].Stream.ID))
