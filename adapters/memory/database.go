@@ -45,8 +45,8 @@ type Config struct {
 	LogName    string      // when set, the log is bootstrapped with this name at once
 	Deployment uint16      // 12 bits; used with LogName
 	Keys       KeyLeases   // the key store; nil: sealed values are refused with pii.keys_missing
-	// TransactionLimit is how long a caller may write a read model while another one waits, before
-	// its transaction is ended; 0: as long as it likes.
+	// TransactionLimit is how long a caller may write a read model or deliver while another one waits,
+	// before its transaction is ended; 0: as long as it likes.
 	TransactionLimit time.Duration
 }
 
@@ -215,22 +215,6 @@ func readPartition[T any](ctx context.Context, s *state, id event.PartitionID, f
 	err = s.read(ctx, id, func(p *partition) error { out, err = f(p); return err })
 	return out, err
 }
-
-// acquire takes a lock, waiting until ctx ends. A lock is a channel with room for one token, and
-// is full while a caller holds it: unlike a mutex, waiting for it can be given up.
-func acquire(ctx context.Context, lock chan struct{}) error {
-	if err := ctx.Err(); err != nil {
-		return err // a select takes either when both are possible
-	}
-	select {
-	case <-ctx.Done():
-		return ctx.Err()
-	case lock <- struct{}{}:
-		return nil
-	}
-}
-
-func release(lock chan struct{}) { <-lock }
 
 // reader is for the other objects: they read events as callers do.
 func (s *state) reader() *EventReader { return &EventReader{s} }

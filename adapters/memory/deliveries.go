@@ -154,18 +154,17 @@ func (s *SubscriptionStore) Deliver(ctx context.Context, uid event.ID, p event.P
 	}
 	d := k.cursors[p]
 	s.mu.Unlock()
+	var turn uint64
+	var err error
 	if wait {
-		if err := acquire(ctx, d.busy); err != nil {
-			return false, err
-		}
+		turn, err = d.lock.acquire(ctx, 0)
 	} else {
-		select {
-		case d.busy <- struct{}{}:
-		default:
-			return false, nil
-		}
+		turn, _, _ = d.lock.take()
 	}
-	defer release(d.busy)
+	if err != nil || turn == 0 {
+		return false, err
+	}
+	defer d.lock.release(turn)
 	s.mu.Lock()
 	if s.subscriptions[uid] != k {
 		s.mu.Unlock()
@@ -179,6 +178,9 @@ func (s *SubscriptionStore) Deliver(ctx context.Context, uid event.ID, p event.P
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err := cmp.Or(d.lock.check(turn), tx.checkFailures()); err != nil {
+		return false, err
+	}
 	d.cursor, d.messages = tx.cursor, tx.messages
 	for _, change := range tx.breaker {
 		change(&k.definition)
@@ -188,30 +190,36 @@ func (s *SubscriptionStore) Deliver(ctx context.Context, uid event.ID, p event.P
 
 // deliveryTx implements ports.DeliveryTx on a copy that replaces the original.
 type deliveryTx struct {
-	store          *SubscriptionStore
-	subscription   *subscriptionRecord
-	now            time.Time
-	definition     subscription.Subscription
-	cursor         ports.DeliveryCursor
-	messages       map[event.Sequence]subscription.Message
-	hasFailureLock bool                               // it holds the token of those that count failures
-	breaker        []func(*subscription.Subscription) // changes of the breaker, made at the end under the lock
+	store        *SubscriptionStore
+	subscription *subscriptionRecord
+	now          time.Time
+	definition   subscription.Subscription
+	cursor       ports.DeliveryCursor
+	messages     map[event.Sequence]subscription.Message
+	failures     uint64                             // its turn with the lock of those that count failures; 0: none
+	breaker      []func(*subscription.Subscription) // changes of the breaker, made at the end under the lock
 }
 
 // lockFailures keeps deliveries of other legal entities from counting failures until this one
 // ends, so that each sees the failures counted before it.
-func (d *deliveryTx) lockFailures(ctx context.Context) error {
-	if d.hasFailureLock {
-		return nil
+func (d *deliveryTx) lockFailures(ctx context.Context) (err error) {
+	if d.failures == 0 {
+		d.failures, err = d.subscription.failureLock.acquire(ctx, 0)
 	}
-	err := acquire(ctx, d.subscription.failureLock)
-	d.hasFailureLock = err == nil
 	return err
 }
 
+// checkFailures refuses a delivery that counted failures and has lost their lock.
+func (d *deliveryTx) checkFailures() error {
+	if d.failures == 0 {
+		return nil
+	}
+	return d.subscription.failureLock.check(d.failures)
+}
+
 func (d *deliveryTx) close() {
-	if d.hasFailureLock {
-		release(d.subscription.failureLock)
+	if d.failures != 0 {
+		d.subscription.failureLock.release(d.failures)
 	}
 }
 

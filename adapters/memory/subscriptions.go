@@ -17,15 +17,15 @@ type SubscriptionStore struct{ *state }
 
 // subscriptionRecord is a subscription with its cursors and consumers.
 type subscriptionRecord struct {
-	failureLock chan struct{} // holds a token while a caller counts failures or changes the definition
+	failureLock *writeLock // held by who counts failures or changes the definition
 	definition  subscription.Subscription
 	cursors     map[event.PartitionID]*delivery
 	consumers   map[string]time.Time // back until
 }
 
-// delivery is a subscription in one partition. busy holds a token during a Deliver.
+// delivery is a subscription in one partition.
 type delivery struct {
-	busy     chan struct{}
+	lock     *writeLock // held during a Deliver
 	cursor   ports.DeliveryCursor
 	messages map[event.Sequence]subscription.Message
 }
@@ -53,7 +53,7 @@ func (s *SubscriptionStore) CreateSubscription(ctx context.Context, sub subscrip
 		if full(len(s.definitions(sub.TenantID)), most) {
 			return subscription.LimitReached(most)
 		}
-		k := &subscriptionRecord{failureLock: make(chan struct{}, 1), definition: sub, cursors: map[event.PartitionID]*delivery{}, consumers: map[string]time.Time{}}
+		k := &subscriptionRecord{failureLock: newWriteLock(s.readModels.limit), definition: sub, cursors: map[event.PartitionID]*delivery{}, consumers: map[string]time.Time{}}
 		s.subscriptions[sub.UID] = k
 		k.addCursors(cursors, s.now())
 		stored, created = sub, true
@@ -89,7 +89,7 @@ func (k *subscriptionRecord) addCursors(cursors []ports.DeliveryCursor, now time
 	for _, c := range cursors {
 		if k.cursors[c.Partition] == nil {
 			k.cursors[c.Partition] = &delivery{
-				busy: make(chan struct{}, 1), messages: map[event.Sequence]subscription.Message{},
+				lock: newWriteLock(k.failureLock.limit), messages: map[event.Sequence]subscription.Message{},
 				cursor: ports.DeliveryCursor{Partition: c.Partition, ReadThrough: c.ReadThrough, Checkpoint: c.ReadThrough, UpdatedAt: now},
 			}
 		}
@@ -122,10 +122,11 @@ func (s *SubscriptionStore) ChangeSubscription(ctx context.Context, sub subscrip
 	k := s.subscriptions[sub.UID]
 	s.mu.Unlock()
 	if k != nil { // a delivery may be about to open the breaker, in a revision of its own
-		if err := acquire(ctx, k.failureLock); err != nil {
+		turn, err := k.failureLock.acquire(ctx, 0)
+		if err != nil {
 			return err
 		}
-		defer release(k.failureLock)
+		defer k.failureLock.release(turn)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -9,7 +9,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/projection"
 )
 
-// writeLock is held by the one caller that writes read models. As a database ends the transaction
+// writeLock is held by the one caller that writes, such as read models. As a database ends the transaction
 // of a process that has stopped, a caller that holds the lock longer than limit loses it to the next
 // one, and commits nothing.
 type writeLock struct {
@@ -42,7 +42,7 @@ func (l *writeLock) acquire(ctx context.Context, wait time.Duration) (turn uint6
 		return 0, projection.Busy()
 	case l.first <- struct{}{}:
 	}
-	defer release(l.first)
+	defer func() { <-l.first }()
 	for {
 		if err := ctx.Err(); err != nil {
 			return 0, err

@@ -2,6 +2,7 @@ package memory_test
 
 import (
 	"context"
+	"errors"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -12,6 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -64,5 +66,44 @@ func TestTransactionLimit(t *testing.T) {
 		require.Equal(t, "store.unavailable", fault.CodeOf(<-stopped))
 		count, _ := d.ReadModels.Row("counts", "all")
 		require.Equal(t, 1, count)
+	})
+}
+
+// TestTransactionLimit_ofDeliveries checks the same of a delivery, and of one that counts failures:
+// what it did is not written.
+func TestTransactionLimit_ofDeliveries(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		d := memory.New(memory.Config{LogName: "x", Clock: system.Clock{}, TransactionLimit: time.Minute})
+		sub, _, err := d.Subscriptions.CreateSubscription(t.Context(), subscription.Subscription{UID: event.ID{1}, TenantID: "acme", ID: "invoices", Status: subscription.Active}, []ports.DeliveryCursor{{Partition: 1}, {Partition: 2}}, 0)
+		require.NoError(t, err)
+		fail := func(p event.PartitionID, wait bool, takes time.Duration) (bool, error) {
+			return d.Subscriptions.Deliver(t.Context(), sub.UID, p, wait, func(ctx context.Context, tx ports.DeliveryTx) error {
+				_, err := tx.Fail(ctx, 1, "busy", 0)
+				return errors.Join(err, ports.Sleep(ctx, takes))
+			})
+		}
+		stopped := make(chan error, 1)
+		began := time.Now()
+		go func() {
+			_, err := fail(1, true, time.Hour)
+			stopped <- err
+		}()
+		synctest.Wait()
+		ran, err := fail(1, false, 0)
+		require.NoError(t, err)
+		require.False(t, ran, "another caller has the lock")
+
+		ran, err = fail(2, true, 0) // the failures of a subscription are counted one by one
+		require.NoError(t, err)
+		require.True(t, ran)
+		require.Equal(t, time.Minute, time.Since(began))
+		ran, err = fail(1, false, 0)
+		require.NoError(t, err)
+		require.True(t, ran, "the lock is lost after the limit")
+		require.Equal(t, "store.unavailable", fault.CodeOf(<-stopped))
+		sub, err = d.Subscriptions.Subscription(t.Context(), "acme", "invoices")
+		require.NoError(t, err)
+		require.Equal(t, 2, sub.Failures)
 	})
 }

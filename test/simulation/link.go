@@ -24,6 +24,7 @@ type link struct {
 	mu       sync.Mutex
 	random   map[operation]*rand.Rand // so that one operation's calls do not change another's
 	arriving map[instant][]*arrival   // calls whose fate is not drawn yet
+	freezing freezing                 // what is to freeze the node
 	frozen   time.Time                // until when nothing of the node moves
 	cutOff   time.Time                // until when the node and the key store do not reach each other
 	dead     bool                     // killed: nothing of the node reaches anything any more
@@ -58,9 +59,17 @@ func (l *link) draw(o operation) *rand.Rand {
 	return r
 }
 
+// freezing says that a node freezes for a time within its next call of a method that begins with a
+// word, between the effect of the call and its answer.
+type freezing struct {
+	within string // "": any method
+	lasts  time.Duration
+}
+
 // fate is what happens to a call.
 type fate struct {
 	before, after time.Duration // of the call's effect
+	freezes       time.Duration // the node, after the call's effect
 	fails         failure
 }
 
@@ -113,6 +122,9 @@ func (l *link) fateOf(o operation) fate {
 func (l *link) drawFate(o operation) fate {
 	r := l.draw(o)
 	f := fate{before: latency(r), after: latency(r)}
+	if strings.HasPrefix(o.method, l.freezing.within) {
+		f.freezes, l.freezing = l.freezing.lasts, freezing{}
+	}
 	now := l.world.currentWeather()
 	switch n := r.Float64(); {
 	case strings.HasPrefix(o.method, "KeyStore.") && l.isCutOff():
@@ -168,6 +180,7 @@ func (l *link) call(ctx context.Context, o operation, f func() error) (lost bool
 	if err = f(); err != nil {
 		return l.isDead(), err
 	}
+	l.freeze(fate.freezes)
 	if err := l.pass(context.WithoutCancel(ctx), fate.after); err != nil {
 		return true, err
 	}
@@ -198,6 +211,15 @@ func (w *world) alone(d time.Duration) time.Duration {
 	}
 	w.ends[end] = true
 	return d
+}
+
+// freeze stops the node for a time, as a paused virtual machine is.
+func (l *link) freeze(d time.Duration) {
+	if d > 0 {
+		l.mu.Lock()
+		l.frozen = time.Now().Add(d)
+		l.mu.Unlock()
+	}
 }
 
 // thaw waits until the node is not frozen. What waited then moves at different times.

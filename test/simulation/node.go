@@ -104,6 +104,7 @@ func (n *node) start(ctx context.Context) error {
 	stores := w.stores()
 	stores.Appender = w.database.AppenderOn(n.clock)
 	stores.ProjectionVersions = watchedSwitches{w, stores.ProjectionVersions}
+	stores.Subscriptions = slowDeliveries{l, stores.Subscriptions}
 	keys := wrapKeys(l, w.keys())
 	in := wire.Infrastructure{
 		Stores: wrapStores(l, stores), Keys: &keys, Clock: n.clock, IDs: system.NewIDs(), Catalog: w.catalog, Schemas: w.schemas, Policies: policyEnginePort{l, w.policies},
@@ -179,11 +180,11 @@ func (n *node) take() *run {
 	return r
 }
 
-// freeze stops the process for a time, as a paused virtual machine is.
-func (n *node) freeze(d time.Duration) {
+// freeze stops the process in one of its next calls, none for the zero value.
+func (n *node) freeze(f freezing) {
 	if r := n.current(); r != nil {
 		r.link.mu.Lock()
-		r.link.frozen = time.Now().Add(d)
+		r.link.freezing = f
 		r.link.mu.Unlock()
 	}
 }

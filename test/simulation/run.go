@@ -219,6 +219,9 @@ func (w *world) deposit(ctx context.Context, r *rand.Rand, le ports.LegalEntity,
 	})
 }
 
+// freezesWithin are the calls in which nodes freeze: any, and often in a transaction.
+var freezesWithin = []string{"", "", "Handler.Apply", "DeliveryTx"}
+
 // misfortune kills, freezes and confuses nodes, and changes how often ports fail.
 func (w *world) misfortune(ctx context.Context) {
 	r := w.random("misfortune")
@@ -236,7 +239,7 @@ func (w *world) misfortune(ctx context.Context) {
 			n.shutDown()
 			w.startAgain(ctx, r, n)
 		case what < 0.5:
-			n.freeze(time.Duration(r.ExpFloat64() * float64(10*time.Second)))
+			n.freeze(freezing{freezesWithin[r.IntN(len(freezesWithin))], time.Duration(r.ExpFloat64() * float64(10*time.Second))})
 		case what < 0.6:
 			n.clock.set(time.Duration((r.Float64() - 0.5) * float64(4*time.Second)))
 		case what < 0.68:
@@ -265,6 +268,7 @@ func (w *world) calm() {
 	for _, n := range w.nodes {
 		n.clock.set(0)
 		n.cutOff(0)
+		n.freeze(freezing{})
 		rest = max(rest, n.frozenFor())
 	}
 	_ = ports.Sleep(context.Background(), rest+longestDelay) // it does not end early
