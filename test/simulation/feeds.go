@@ -74,6 +74,28 @@ func (r *feedReader) connect(ctx context.Context, d time.Duration) {
 	r.world.require(err == nil || errors.Is(err, live.ErrDisconnected) || fault.KindOf(err) == fault.Unavailable || fault.KindOf(err) == fault.Timeout || ctx.Err() != nil, "feeds go on with their cursor", "%s: %v", r.name, err)
 }
 
+// connected does something while the reader is connected, which is for a time at most.
+func (r *feedReader) connected(ctx context.Context, d time.Duration, do func(ctx context.Context) error) error {
+	var connection sync.WaitGroup
+	defer connection.Wait()
+	ctx, disconnect := context.WithTimeout(ctx, d)
+	defer disconnect()
+	connection.Go(func() { r.connect(ctx, d) })
+	return do(ctx)
+}
+
+// has requires that the reader got every event of legal entities.
+func (r *feedReader) has(entities ...ports.LegalEntity) error {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	for _, le := range entities {
+		if head := r.world.head(le); r.last[le.Partition] < head {
+			return fmt.Errorf("%s has %d of %d events of %s", r.name, r.last[le.Partition], head, le.Code)
+		}
+	}
+	return nil
+}
+
 // feedSink is one connection of a reader to a node.
 type feedSink struct {
 	reader *feedReader
@@ -121,17 +143,9 @@ func (f *feeds) settle(ctx context.Context) error {
 		r.calm = true
 		r.mu.Unlock()
 		err := eventually(ctx, func() error {
-			r.connect(ctx, 5*time.Second)
-			heads, err := f.world.database.Events.PartitionHeads(ctx)
-			if err != nil {
-				return err
-			}
-			for _, le := range f.world.entities {
-				if r.last[le.Partition] < heads[le.Partition].Sequence {
-					return fmt.Errorf("%s has %d of %d events of %s", r.name, r.last[le.Partition], heads[le.Partition].Sequence, le.Code)
-				}
-			}
-			return nil
+			return r.connected(ctx, 5*time.Second, func(ctx context.Context) error {
+				return eventually(ctx, func() error { return r.has(f.world.entities...) })
+			})
 		})
 		if err != nil {
 			return err
@@ -158,26 +172,21 @@ const liveWithin = 10 * time.Second
 func (f *feeds) proveLive(ctx context.Context, r *feedReader, n int) error {
 	random := f.world.random(fmt.Sprintf("writer %d", n))
 	entity := f.world.entities[n%len(f.world.entities)]
-	reading, disconnect := context.WithCancel(ctx)
-	var connection sync.WaitGroup
-	connection.Go(func() { r.connect(reading, time.Hour) })
-	defer connection.Wait()
-	defer disconnect()
-	for i, wait := range []time.Duration{2 * latency(random), 500 * time.Millisecond} {
-		if err := ports.Sleep(ctx, wait); err != nil {
-			return err
+	return r.connected(ctx, time.Hour, func(context.Context) error {
+		for i, wait := range []time.Duration{2 * latency(random), 500 * time.Millisecond} {
+			if err := ports.Sleep(ctx, wait); err != nil {
+				return err
+			}
+			if err := f.world.deposit(ctx, random, entity, fmt.Sprintf("live %d.%d", n, i)); err != nil {
+				return err
+			}
 		}
-		if err := f.world.deposit(ctx, random, entity, fmt.Sprintf("live %d.%d", n, i)); err != nil {
-			return err
-		}
-	}
-	if err := ports.Sleep(ctx, liveWithin); err != nil {
-		return err
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	f.world.require(r.last[entity.Partition] == f.world.head(entity), "feeds are live", "%s has %d of %d events of %s after %s", r.name, r.last[entity.Partition], f.world.head(entity), entity.Code, liveWithin)
-	return nil
+		within, cancel := context.WithTimeout(ctx, liveWithin)
+		defer cancel()
+		err := eventually(within, func() error { return r.has(entity) })
+		f.world.require(err == nil, "feeds are live", "within %s: %v", liveWithin, err)
+		return ctx.Err()
+	})
 }
 
 func (f *feeds) check(*books) {}

@@ -282,14 +282,15 @@ func (w *world) restart(ctx context.Context, n *node) error {
 	return n.start(ctx)
 }
 
-// eventually waits until a condition holds, and fails with the settling time.
+// eventually waits until a condition holds, and fails with the settling time. It looks often at first,
+// since nodes work while it waits.
 func eventually(ctx context.Context, condition func() error) error {
-	for {
+	for wait := 50 * time.Millisecond; ; wait = min(2*wait, time.Second) {
 		err := condition()
 		if err == nil {
 			return nil
 		}
-		if ports.Sleep(ctx, time.Second) != nil {
+		if ports.Sleep(ctx, wait) != nil {
 			return errors.Join(errors.New("it does not come true in the time of settling"), err)
 		}
 	}
