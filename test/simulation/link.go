@@ -6,6 +6,7 @@ import (
 	"hash/fnv"
 	"math/rand/v2"
 	"runtime"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -23,7 +24,7 @@ type link struct {
 
 	mu       sync.Mutex
 	random   map[operation]*rand.Rand // so that one operation's calls do not change another's
-	arriving map[instant][]*arrival   // calls whose fate is not drawn yet
+	arriving map[instant]*arrivals    // calls whose fate is not drawn yet
 	freezing freezing                 // what is to freeze the node
 	frozen   time.Time                // until when nothing of the node moves
 	cutOff   time.Time                // until when the node and the key store do not reach each other
@@ -52,7 +53,7 @@ func (l *link) draw(o operation) *rand.Rand {
 	r := l.random[o]
 	if r == nil {
 		h := fnv.New64a()
-		_, _ = fmt.Fprintf(h, "%s|%s|%s|%d", l.name, o.method, o.subject, o.request) // never fails
+		_, _ = h.Write(strconv.AppendUint([]byte(l.name+"|"+o.method+"|"+o.subject+"|"), o.request, 10)) // never fails
 		r = rand.New(rand.NewPCG(l.world.seed, h.Sum64()))
 		l.random[o] = r
 	}
@@ -87,6 +88,9 @@ type arrival struct {
 	fate      fate
 }
 
+// arrivals are the calls of one operation that arrive at one time.
+type arrivals struct{ undrawn []*arrival }
+
 // instant is a time at which calls of one operation arrive.
 type instant struct {
 	operation
@@ -99,22 +103,30 @@ type instant struct {
 func (l *link) fateOf(o operation) fate {
 	a, now := &arrival{}, instant{o, time.Now().UnixNano()}
 	l.mu.Lock()
-	l.arriving[now] = append(l.arriving[now], a)
+	all := l.arriving[now]
+	if all == nil {
+		all = &arrivals{}
+		l.arriving[now] = all
+	}
+	all.undrawn = append(all.undrawn, a)
 	l.mu.Unlock()
-	<-time.After(time.Nanosecond)
+	_ = ports.Sleep(context.Background(), time.Nanosecond) // it does not end early
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(l.arriving[now]) > 1 {
+	if len(all.undrawn) > 1 {
 		a.goroutine = goroutine()
 		l.mu.Unlock()
-		<-time.After(time.Nanosecond)
+		_ = ports.Sleep(context.Background(), time.Nanosecond) // it does not end early
 		l.mu.Lock()
 	}
-	sortBy(l.arriving[now], func(a *arrival) int { return a.goroutine })
-	for _, one := range l.arriving[now] {
-		one.fate = l.drawFate(o)
+	if len(all.undrawn) > 0 { // the first that goes on draws for all
+		sortBy(all.undrawn, func(a *arrival) int { return a.goroutine })
+		for _, one := range all.undrawn {
+			one.fate = l.drawFate(o)
+		}
+		all.undrawn = nil
+		delete(l.arriving, now)
 	}
-	delete(l.arriving, now) // the first that goes on has drawn for all
 	return a.fate
 }
 
@@ -192,7 +204,7 @@ func (l *link) call(ctx context.Context, o operation, f func() error) (lost bool
 
 // pass lets time go by, until ctx ends. A frozen node notices nothing before it moves again.
 func (l *link) pass(ctx context.Context, d time.Duration) error {
-	err := ports.Sleep(ctx, l.world.alone(d))
+	err := l.world.sleepAlone(ctx, d)
 	l.thaw(d)
 	if l.isDead() {
 		return errKilled
@@ -200,17 +212,21 @@ func (l *link) pass(ctx context.Context, d time.Duration) error {
 	return err
 }
 
-// alone lengthens a time until it ends when no other does: which of two calls that go on at one
-// nanosecond is first would be chance.
-func (w *world) alone(d time.Duration) time.Duration {
+// sleepAlone lets a time go by that it lengthens until it ends when no other does: which of two calls
+// that go on at one nanosecond is first would be chance.
+func (w *world) sleepAlone(ctx context.Context, d time.Duration) error {
 	w.mu.Lock()
-	defer w.mu.Unlock()
 	end := time.Now().Add(d).UnixNano()
 	for ; w.ends[end]; d++ {
 		end++
 	}
 	w.ends[end] = true
-	return d
+	w.mu.Unlock()
+	err := ports.Sleep(ctx, d)
+	w.mu.Lock()
+	delete(w.ends, end)
+	w.mu.Unlock()
+	return err
 }
 
 // freeze stops the node for a time, as a paused virtual machine is.
@@ -231,7 +247,7 @@ func (l *link) thaw(d time.Duration) {
 		if rest <= 0 {
 			return
 		}
-		_ = ports.Sleep(context.Background(), l.world.alone(rest+d)) // it does not end early
+		_ = l.world.sleepAlone(context.Background(), rest+d) // it does not end early
 	}
 }
 

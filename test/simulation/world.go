@@ -2,10 +2,10 @@ package simulation
 
 import (
 	"context"
-	"fmt"
 	"hash/fnv"
 	"io"
 	"math/rand/v2"
+	"strconv"
 	"sync"
 	"time"
 
@@ -44,7 +44,8 @@ type world struct {
 
 	mu         sync.Mutex
 	state      weather
-	ends       map[int64]bool // the times at which a call goes on, in nanoseconds
+	ends       map[int64]bool // the times at which a call will go on, in nanoseconds
+	line       []byte         // the newest of the trace
 	digest     uint64
 	calls      int
 	events     int
@@ -76,7 +77,7 @@ func newWorld(p program, seed uint64) *world {
 }
 
 func newLink(w *world, name string) *link {
-	return &link{world: w, name: name, random: map[operation]*rand.Rand{}, arriving: map[instant][]*arrival{}}
+	return &link{world: w, name: name, random: map[operation]*rand.Rand{}, arriving: map[instant]*arrivals{}}
 }
 
 func (w *world) now() time.Time { return time.Now() }
@@ -108,11 +109,15 @@ func (w *world) record(node string, o operation, err error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	w.calls++
+	w.line = strconv.AppendInt(w.line[:0], int64(time.Since(w.began)), 10)
+	for _, field := range [...]string{node, o.method, o.subject, strconv.FormatUint(o.request, 16), fault.CodeOf(err)} {
+		w.line = append(append(w.line, ' '), field...)
+	}
+	w.line = append(w.line, '\n')
 	h := fnv.New64a()
-	line := fmt.Sprintf("%d %s %s %s %x %s\n", time.Since(w.began), node, o.method, o.subject, o.request, fault.CodeOf(err))
-	_, _ = io.WriteString(h, line) // never fails
+	_, _ = h.Write(w.line) // never fails
 	w.digest += h.Sum64()
 	if w.trace != nil {
-		_, _ = io.WriteString(w.trace, line)
+		_, _ = w.trace.Write(w.line)
 	}
 }
