@@ -205,14 +205,24 @@ func (w *world) verifyOnce(ctx context.Context) ([]verify.EntityReport, error) {
 // recordedLater is how long a server may take to record what a call did that was cut off.
 const recordedLater = 70 * time.Minute
 
-// awaitRecords waits until the administrative log has what calls did that were cut off.
+// awaitRecords waits until the administrative log has what calls did that were cut off. Any server
+// records that, so all others may stop.
 func (w *world) awaitRecords(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, recordedLater)
 	defer cancel()
+	recorder := w.nodes[w.random("recorder").IntN(len(w.nodes))]
 	for {
 		reports, err := w.verifyOnce(ctx)
-		if err != nil || !slices.ContainsFunc(reports, func(r verify.EntityReport) bool { return len(r.Findings) > 0 }) || ports.Sleep(ctx, 10*time.Minute) != nil {
+		if err != nil || !slices.ContainsFunc(reports, func(r verify.EntityReport) bool { return len(r.Findings) > 0 }) {
 			return // the check reports what is left
+		}
+		for _, n := range w.nodes {
+			if n != recorder {
+				n.shutDown()
+			}
+		}
+		if ports.Sleep(ctx, 10*time.Minute) != nil {
+			return
 		}
 	}
 }
