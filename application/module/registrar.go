@@ -157,7 +157,7 @@ type Catalog struct {
 	figures     map[string]Figure // by module:name
 	foldOwner   map[string]string // the module that folds a stream type
 	prefixOwner map[string]string
-	schemas     map[string]*declaredSchema // of event types and intents, by their compact text
+	schemas     map[string]*declaredSchema // of event types and intents, by their text as declared and compact
 }
 
 // declaredSchema is compiled once, by Build or when it first validates.
@@ -176,16 +176,22 @@ func (s *declaredSchema) Validate(document json.RawMessage) ([]fault.Violation, 
 
 // Schema finds the schema of a declared event type or intent by its text. It is nil for any other text.
 func (c *Catalog) Schema(text json.RawMessage) ports.Schema {
-	if s := c.schemas[compactJSON(text)]; s != nil {
-		return s
+	s := c.schemas[string(text)]
+	if s == nil { // the store may have set it otherwise
+		s = c.schemas[compactJSON(text)]
 	}
-	return nil
+	if s == nil {
+		return nil
+	}
+	return s
 }
 
 func (c *Catalog) declareSchema(schemas ports.SchemaCompiler, text json.RawMessage) {
-	if key := compactJSON(text); c.schemas[key] == nil {
+	key := compactJSON(text)
+	if c.schemas[key] == nil {
 		c.schemas[key] = &declaredSchema{sync.OnceValues(func() (ports.Schema, error) { return schemas.Compile(text) })}
 	}
+	c.schemas[string(text)] = c.schemas[key]
 }
 
 // compactJSON is a text without white space between its tokens; "" if it is no JSON.

@@ -24,8 +24,7 @@ func (c course[S]) next(s S) (S, bool) {
 
 // final reports whether nothing follows a state.
 func (c course[S]) final(s S) bool {
-	_, more := c.next(s)
-	return slices.Contains(c.states(), s) && !more
+	return s == c.path[len(c.path)-1] || slices.Contains(c.ends, s)
 }
 
 // reached reports whether a state is a milestone on the path or comes after it.
