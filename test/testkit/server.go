@@ -25,7 +25,7 @@ const (
 
 	// serverGeneration is part of the shared directory's name. Raise it when the
 	// server's settings change, so that no old server is used.
-	serverGeneration = 1
+	serverGeneration = 2
 
 	// memoryNeeded is far more than the server's log and the databases of tests, of which each is
 	// dropped with its test.
@@ -237,6 +237,9 @@ func keeperError(dir sharedDirectory, what string) error {
 	return errors.Join(fmt.Errorf("the server's keeper %s: %s", what, strings.TrimSpace(string(text))), err)
 }
 
+// serverSettings load PL/pgSQL once and not in each of the thousands of sessions.
+var serverSettings = map[string]string{"shared_preload_libraries": "plpgsql"}
+
 // keep runs the shared server until no test has used it for idleTime, or it died.
 func keep(dir sharedDirectory) error {
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))
@@ -248,7 +251,7 @@ func keep(dir sharedDirectory) error {
 	heldForLife = append(heldForLife, lock)
 	ctx, cancel := context.WithTimeout(context.Background(), startTime)
 	defer cancel()
-	cluster, err := embeddedpg.Start(ctx, embeddedpg.Config{DataDir: dir.cluster(), Ephemeral: true, Logger: log})
+	cluster, err := embeddedpg.Start(ctx, embeddedpg.Config{DataDir: dir.cluster(), Ephemeral: true, Logger: log, Settings: serverSettings})
 	if err != nil {
 		return err
 	}
