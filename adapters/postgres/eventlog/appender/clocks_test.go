@@ -133,11 +133,12 @@ func TestAppend_NodesWithJumpingClocks(t *testing.T) {
 		})
 	}
 
+	conn := pgtest.Connect(t, dsn)
 	count := func() (deliveries, appliedTo int) {
 		mutex.Lock()
 		deliveries = len(delivered)
 		mutex.Unlock()
-		require.NoError(t, scanOne(t, dsn, "SELECT count(*) FROM backbone.jumps", &appliedTo))
+		require.NoError(t, conn.QueryRow(t.Context(), "SELECT count(*) FROM backbone.jumps").Scan(&appliedTo))
 		return deliveries, appliedTo
 	}
 	for n := 1; n <= events; n++ {
@@ -155,16 +156,6 @@ func TestAppend_NodesWithJumpingClocks(t *testing.T) {
 	require.Empty(t, failures)
 	require.Zero(t, repeats)
 	var inOrder bool
-	require.NoError(t, scanOne(t, dsn, `SELECT bool_and(expected = sequence) FROM (SELECT sequence, row_number() OVER (PARTITION BY partition_id ORDER BY place) AS expected FROM backbone.jumps) AS r`, &inOrder))
+	require.NoError(t, conn.QueryRow(t.Context(), `SELECT bool_and(expected = sequence) FROM (SELECT sequence, row_number() OVER (PARTITION BY partition_id ORDER BY place) AS expected FROM backbone.jumps) AS r`).Scan(&inOrder))
 	require.True(t, inOrder)
-}
-
-func scanOne(t *testing.T, dsn, statement string, into any) error {
-	t.Helper()
-	conn, err := pgx.Connect(t.Context(), dsn)
-	if err != nil {
-		return err
-	}
-	defer func() { _ = conn.Close(context.Background()) }()
-	return conn.QueryRow(t.Context(), statement).Scan(into)
 }

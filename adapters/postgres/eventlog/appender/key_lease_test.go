@@ -141,14 +141,16 @@ func TestKeyLease_HundredSubjectsInOneGroup(t *testing.T) {
 			p := pgtest.NewPartitions(t, s, 1)[0]
 			keys := pgtest.KeyTables{DSN: keysDSN}
 			var requests []ports.AppendRequest
+			var minted []ports.SubjectKeyID
 			for i := range 10 {
 				var subjects []string
 				for j := range 10 {
 					subjects = append(subjects, fmt.Sprintf("employee:H-%d", 10*i+j))
-					keys.Mint(t, pgtest.KeyID(p, subjects[j]))
+					minted = append(minted, pgtest.KeyID(p, subjects[j]))
 				}
 				requests = append(requests, pgtest.Personal(p, subjects...))
 			}
+			keys.Mint(t, minted...)
 			keys.Fence(t, pgtest.KeyID(p, "employee:H-57"))
 			for i, o := range appendInOneGroup(t, s, p, requests...) {
 				if i == 5 {
@@ -185,8 +187,7 @@ func TestKeyLease_LockedKeyIsSkipped(t *testing.T) {
 			s := pgtest.Open(t, dsn, pgtest.SingleAppender, pgtest.WithKeyStore(keysDSN))
 			p := pgtest.NewPartitions(t, s, 1)[0]
 			keys, busy, free := pgtest.KeyTables{DSN: keysDSN}, pgtest.KeyID(p, "employee:B-1"), pgtest.KeyID(p, "employee:B-2")
-			keys.Mint(t, busy)
-			keys.Mint(t, free)
+			keys.Mint(t, busy, free)
 			conn := pgtest.Connect(t, keysDSN)
 			tx, err := conn.Begin(t.Context())
 			require.NoError(t, err)

@@ -60,13 +60,17 @@ func KeyArguments(id ports.SubjectKeyID) []any {
 	return []any{int32(id.Partition), string(id.Subject), int16(id.Class)}
 }
 
-// Mint makes the first or the next version of a key the active one.
-func (k KeyTables) Mint(t *testing.T, id ports.SubjectKeyID) (version uint32) {
+// Mint makes the first or the next version of each key the active one.
+func (k KeyTables) Mint(t *testing.T, ids ...ports.SubjectKeyID) {
 	t.Helper()
 	k.do(t, func(conn *pgx.Conn) error {
-		return conn.QueryRow(t.Context(), MintKey, KeyArguments(id)...).Scan(&version)
+		for _, id := range ids {
+			if _, err := conn.Exec(t.Context(), MintKey, KeyArguments(id)...); err != nil {
+				return err
+			}
+		}
+		return nil
 	})
-	return version
 }
 
 // Fence refuses new values sealed with the key.
