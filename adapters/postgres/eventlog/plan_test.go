@@ -84,7 +84,7 @@ func TestPlans(t *testing.T) {
 		_, err := owner.Exec(t.Context(), "ALTER TABLE "+table+" SET (autovacuum_enabled = off)")
 		require.NoError(t, err)
 	}
-	rows := 60_000
+	rows := 15_000
 	if os.Getenv("BACKBONE_TEST_LARGE") != "" {
 		rows = 1_000_000
 	}
@@ -160,7 +160,7 @@ func fill(t *testing.T, conn *pgx.Conn, p event.PartitionID, rows int) {
 		SELECT lpad(to_hex(n / 100), 32, '0')::uuid, lpad(to_hex(n), 32, '0')::uuid, now() + n * interval '1 s', n, %[1]d, 1, 204, 5, '' FROM generate_series(1, %[2]d / 4) n`,
 		`INSERT INTO backbone.access_log (partition_id, at, value_count, id, person_id, principal_id, kind, operation, legal_entity, subject_id, class, reason, request_id)
 		SELECT %[1]d, now() - n * interval '1 s', 1, lpad(to_hex(n), 32, '0')::uuid, 'u-' || n %% 50, 'u', 'personal_values', 'getEvent', 'USMF',
-			CASE n %% 4 WHEN 0 THEN '' ELSE 'employee:E-' || n %% 500 END, 'contact', 'ticket', '' FROM generate_series(1, %[2]d / 2) n`,
+			CASE n %% 4 WHEN 0 THEN '' ELSE 'employee:E-' || n %% 500 END, 'contact', 'ticket', '' FROM generate_series(1, %[2]d * 2) n`,
 		`INSERT INTO backbone.blind_index (partition_id, kind, key_class, hash, subject_id, class, event_type, path)
 		SELECT %[1]d, n %% 3, n %% 2, substr(decode(md5((n %% 5000)::text), 'hex'), 1, 8), 'employee:E-' || n, 'contact', 'hr.employee.hired', '/email' FROM generate_series(1, %[2]d / 2) n`,
 	} {

@@ -433,7 +433,7 @@ func TestVerify_FindsFlippedBytesOfExport(t *testing.T) {
 	c := newTamperFixture(t)
 	le, err := c.Directory.CreateLegalEntity(t.Context(), pgtest.LegalEntity("X"))
 	require.NoError(t, err)
-	_, err = c.Appender.Append(t.Context(), fullEvents(le, 3))
+	_, err = c.Appender.Append(t.Context(), fullEvents(le, 2))
 	require.NoError(t, err)
 	c.announce(t, le, c.redact(t, le, 2))
 	file := c.export(t, le)
