@@ -48,7 +48,7 @@ func TestContradictions(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
-			dsn := pgtest.Database(t)
+			dsn := pgtest.KeyStoreDatabase(t)
 			k := pgtest.OpenKeys(t, dsn)
 			activeKEK(t, k, 1)
 			mintStandard(t, k, "employee:E-1")

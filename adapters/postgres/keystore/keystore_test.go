@@ -24,7 +24,7 @@ func TestKeyStoreConformance(t *testing.T) {
 	t.Parallel()
 	conformance.RunKeyStore(t, conformance.KeyStoreHarness{
 		New: func(t *testing.T) (conformance.NodeKeyStore, conformance.EraserKeyStore) {
-			k := pgtest.OpenKeys(t, pgtest.Database(t))
+			k := pgtest.OpenKeys(t, pgtest.KeyStoreDatabase(t))
 			return k, conformance.EraserKeyStore{ErasureRegister: k.Erasures(), KeyRotation: k.Rotation(), KeyRecovery: k.Rotation()}
 		},
 	})
@@ -90,7 +90,7 @@ func waitsForLock(t *testing.T, superuser *pgx.Conn, name string) {
 
 func TestDestroyErasure_WaitsForLeases(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.Database(t)
+	dsn := pgtest.KeyStoreDatabase(t)
 	k := pgtest.OpenKeys(t, dsn)
 	activeKEK(t, k, 1)
 	for _, s := range []string{"employee:E-1", "employee:E-2"} {
@@ -125,7 +125,7 @@ func TestDestroyErasure_WaitsForLeases(t *testing.T) {
 
 func TestDestroyErasure_WaitsForMint(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.Database(t)
+	dsn := pgtest.KeyStoreDatabase(t)
 	k := pgtest.OpenKeys(t, dsn)
 	activeKEK(t, k, 1)
 	key := mintStandard(t, k, "employee:E-1")
@@ -155,7 +155,7 @@ func TestDestroyErasure_WaitsForMint(t *testing.T) {
 
 func TestKeyLease_SkipsLockedKey(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.Database(t)
+	dsn := pgtest.KeyStoreDatabase(t)
 	k := pgtest.OpenKeys(t, dsn)
 	activeKEK(t, k, 1)
 	mintStandard(t, k, "employee:E-1")
@@ -174,7 +174,7 @@ func TestKeyLease_SkipsLockedKey(t *testing.T) {
 
 func TestActivateKEK_WaitsForMints(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.Database(t)
+	dsn := pgtest.KeyStoreDatabase(t)
 	k := pgtest.OpenKeys(t, dsn)
 	activeKEK(t, k, 1)
 	require.NoError(t, k.Rotation().AddKEK(t.Context(), ports.KEK{TenantID: keyTenant, Epoch: 2, KeyID: "kek-2"}))
@@ -207,7 +207,7 @@ func TestActivateKEK_WaitsForMints(t *testing.T) {
 // server's role, by SQL statements.
 func TestErasure_SecondPersonIsRequiredInSQL(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.Database(t)
+	dsn := pgtest.KeyStoreDatabase(t)
 	k := pgtest.OpenKeys(t, dsn)
 	activeKEK(t, k, 1)
 	key := mintStandard(t, k, "employee:E-1")
@@ -278,7 +278,7 @@ func TestErasure_SecondPersonIsRequiredInSQL(t *testing.T) {
 
 func TestErasureTransitions_MatchDomain(t *testing.T) {
 	t.Parallel()
-	superuser := pgtest.Connect(t, pgtest.Database(t))
+	superuser := pgtest.Connect(t, pgtest.KeyStoreDatabase(t))
 	for _, from := range shredding.ErasureStates() {
 		for _, to := range shredding.ErasureStates() {
 			var may bool
@@ -292,7 +292,7 @@ func TestErasureTransitions_MatchDomain(t *testing.T) {
 // statistics and on large ones.
 func TestKeyStorePlans(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.Database(t)
+	dsn := pgtest.KeyStoreDatabase(t)
 	k := pgtest.OpenKeys(t, dsn)
 	activeKEK(t, k, 1)
 	mintStandard(t, k, "employee:E-1")
@@ -356,7 +356,7 @@ func TestKeyStorePlans(t *testing.T) {
 // ended, on sessions that are older than the rows.
 func TestErasurePlans(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.Database(t)
+	dsn := pgtest.KeyStoreDatabase(t)
 	superuser, eraser := pgtest.Connect(t, dsn), pgtest.Connect(t, pgtest.As("backbone_eraser", dsn))
 	use := func() {
 		for range 7 { // plans are kept from the sixth call on
@@ -408,7 +408,7 @@ func TestErasurePlans(t *testing.T) {
 
 func TestListenEvictions_Reconnects(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.Database(t)
+	dsn := pgtest.KeyStoreDatabase(t)
 	k := pgtest.OpenKeys(t, dsn)
 	superuser := pgtest.Connect(t, dsn)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -430,7 +430,7 @@ func TestListenEvictions_Reconnects(t *testing.T) {
 
 func TestKeyStoreFaults(t *testing.T) {
 	t.Parallel()
-	dsn := pgtest.Database(t)
+	dsn := pgtest.KeyStoreDatabase(t)
 	limits := keystore.Limits{PoolSize: 1, LockTimeout: time.Second}
 	_, err := keystore.Open(t.Context(), keystore.Config{DSN: dsn, Limits: keystore.Limits{PoolSize: 1}})
 	require.ErrorContains(t, err, "LockTimeout")
