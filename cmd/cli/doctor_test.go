@@ -24,6 +24,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/moduletest"
 	"github.com/erpbackbone/backbone/test/testkit"
 	"github.com/erpbackbone/backbone/test/typestest"
 )
@@ -41,8 +42,7 @@ func as(t *testing.T, role, dsn string) string {
 // migratedLog is a migrated log with one legal entity.
 func migratedLog(t *testing.T) string {
 	t.Helper()
-	dsn := testkit.Database(t, nil, "empty")
-	require.NoError(t, wire.Migrate(t.Context(), dsn, nil, modules.BuiltIn()...))
+	dsn := moduletest.Database(t, modules.BuiltIn()...)
 	s, err := wire.OpenReader(t.Context(), as(t, "backbone_app", dsn))
 	require.NoError(t, err)
 	defer s.Close()

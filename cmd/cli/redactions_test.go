@@ -21,7 +21,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules"
 	"github.com/erpbackbone/backbone/ports"
-	"github.com/erpbackbone/backbone/test/testkit"
+	"github.com/erpbackbone/backbone/test/moduletest"
 )
 
 // auditedBooks is a migrated database with a legal entity and one event in clear.
@@ -34,8 +34,7 @@ type auditedBooks struct {
 func newAuditedBooks(t *testing.T) *auditedBooks {
 	t.Helper()
 	b := &auditedBooks{dir: t.TempDir()}
-	b.superuser = testkit.Database(t, nil, "empty")
-	require.NoError(t, wire.Migrate(t.Context(), b.superuser, nil, modules.BuiltIn()...))
+	b.superuser = moduletest.Database(t, modules.BuiltIn()...)
 	store, err := wire.OpenReader(t.Context(), b.as("backbone_app"))
 	require.NoError(t, err)
 	t.Cleanup(store.Close)

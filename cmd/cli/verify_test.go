@@ -11,11 +11,10 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/application/verify"
-	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/modules"
 	"github.com/erpbackbone/backbone/ports"
-	"github.com/erpbackbone/backbone/test/testkit"
+	"github.com/erpbackbone/backbone/test/moduletest"
 )
 
 func TestVerdict(t *testing.T) {
@@ -35,8 +34,7 @@ func TestVerdict(t *testing.T) {
 // export file, before and after an edit of the file.
 func TestExportLog_administrativeLog(t *testing.T) {
 	t.Parallel()
-	dsn := testkit.Database(t, nil, "empty")
-	require.NoError(t, wire.Migrate(t.Context(), dsn, nil, modules.BuiltIn()...))
+	dsn := moduletest.Database(t, modules.BuiltIn()...)
 	config := configs.Default()
 	config.Database.DSN = configs.DSN(as(t, "backbone_app", dsn))
 	_, err := bootstrap(t.Context(), config, bootstrapOptions{Modules: modules.BuiltIn(), LogName: "books.example.org", Tenant: "acme", Admin: "p-admin"})

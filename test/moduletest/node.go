@@ -61,6 +61,27 @@ func nodeOf(t testing.TB, modules []plugin.Module) *wire.App {
 	return n.app
 }
 
+// Database makes a database for the test that is migrated for modules, and returns the superuser's
+// DSN for it.
+func Database(t testing.TB, modules ...plugin.Module) (superuserDSN string) {
+	t.Helper()
+	migrate, template, err := migrations(modules)
+	require.NoError(t, err)
+	return testkit.Database(t, migrate, template)
+}
+
+// migrations are those of modules, and the name of the template database that has them.
+func migrations(modules []plugin.Module) (migrate func(ctx context.Context, dsn string) error, template string, err error) {
+	trees := []fs.FS{backbonesql.Migrations, keystoresql.Migrations}
+	for _, m := range modules {
+		if m.Migrations != nil {
+			trees = append(trees, m.Migrations)
+		}
+	}
+	fingerprint, err := testkit.Fingerprint(trees...)
+	return func(ctx context.Context, dsn string) error { return wire.Migrate(ctx, dsn, nil, modules...) }, "modules_" + fingerprint, err
+}
+
 // newNode starts a node. Its legal entities have no tables of their own: the node does not
 // behave differently with them, and making them takes longer than many a test.
 func newNode(server string, modules []plugin.Module) (_ *node, err error) {
@@ -77,19 +98,11 @@ func newNode(server string, modules []plugin.Module) (_ *node, err error) {
 			err = errors.Join(err, closeAll())
 		}
 	}()
-	trees := []fs.FS{backbonesql.Migrations, keystoresql.Migrations}
-	for _, m := range modules {
-		if m.Migrations != nil {
-			trees = append(trees, m.Migrations)
-		}
-	}
-	fingerprint, err := testkit.Fingerprint(trees...)
+	migrate, template, err := migrations(modules)
 	if err != nil {
 		return nil, err
 	}
-	dsn, drop, err := testkit.CreateDatabase(ctx, server, func(ctx context.Context, dsn string) error {
-		return wire.Migrate(ctx, dsn, nil, modules...)
-	}, "modules_"+fingerprint)
+	dsn, drop, err := testkit.CreateDatabase(ctx, server, migrate, template)
 	if err != nil {
 		return nil, err
 	}
