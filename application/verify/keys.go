@@ -150,12 +150,23 @@ func (t *keyTypes) eachChange(ctx context.Context, store Store, p event.Partitio
 	return ctx.Err()
 }
 
-// add adds a version. A document that cannot be read has a finding of its own.
+// documentNames are the members of a registration's document that keys are derived by.
+var documentNames = []string{"type", "schema_version", "business_keys"}
+
+// add adds a version. A document that cannot be read has a finding of its own. The rest of the
+// document is not decoded: its schema and examples are nearly all of it, and a run over a short log
+// would spend most of its time on them.
 func (t *keyTypes) add(document []byte) {
-	if r, err := eventtype.ParseDocument(document); err == nil {
-		t.known[r.Type] = true
-		t.rules[registryVersion{r.Type, r.SchemaVersion}] = r.BusinessKeys
+	var values [3][]byte
+	var version uint32
+	var rules []eventtype.BusinessKeyRule
+	err := jsondoc.Members(document, documentNames, values[:])
+	name := textOf(values[0])
+	if err != nil || name == "" || json.Unmarshal(values[1], &version) != nil || values[2] != nil && json.Unmarshal(values[2], &rules) != nil {
+		return
 	}
+	t.known[name] = true
+	t.rules[registryVersion{name, version}] = rules
 }
 
 // name is the text that stands for an event type in the rows of the key index: its name, or ""
