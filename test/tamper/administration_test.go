@@ -3,7 +3,6 @@ package tamper
 import (
 	"crypto/sha256"
 	"net/http"
-	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
@@ -21,14 +20,12 @@ const formerType = "depot.pump.sold"
 
 // leaveFormerType leaves what the earlier release stored: a version, the chain of changes, which the
 // administrative log seals when the node begins it, and a decision about a message of a subscription.
-func leaveFormerType(t *testing.T, dsn string) {
-	t.Helper()
+func (i *installation) leaveFormerType() {
+	i.t.Helper()
 	document := []byte(`{"type":"` + formerType + `","schema_version":1,"module":"depot","data_schema":{"type":"object"},"retention_class":"standard"}`)
 	c := eventtype.Change{Number: 1, Action: eventtype.ActionRegistered, Type: formerType, SchemaVersion: 1, Digest: sha256.Sum256(document), Actor: "depot", At: time.Unix(1_700_000_000, 0)}
 	checksum := c.ChainChecksum(eventtype.ChainStart(""))
-	conn := connect(t, dsn)
-	_, err := conn.Exec(t.Context(), "SET session_replication_role = replica") // the tables are sealed
-	require.NoError(t, err)
+	i.exec("SET session_replication_role = replica") // the tables are sealed
 	for statement, values := range map[string][]any{
 		"INSERT INTO backbone.event_types (type, number, is_shared) VALUES ($1, 1, true)": {formerType},
 		`INSERT INTO backbone.event_type_registry (tenant_id, type, schema_version, module, retention_class, is_active, document, registered_at, registered_by)
@@ -39,10 +36,9 @@ func leaveFormerType(t *testing.T, dsn string) {
 		`INSERT INTO backbone.subscription_decisions (partition_id, id, tenant_id, subscription, sequence, event_id, action, actor, reason, code, at)
 			VALUES (7, gen_random_uuid(), $1, 'former', 4, gen_random_uuid(), 'discard', 'person-admin', 'corrected by hand', 'crm.invalid', now())`: {tenant},
 	} {
-		tag, err := conn.Exec(t.Context(), statement, values...)
-		require.NoError(t, err, statement)
-		require.EqualValues(t, 1, tag.RowsAffected(), statement)
+		require.EqualValues(i.t, 1, i.exec(statement, values...), statement)
 	}
+	i.exec("RESET session_replication_role")
 }
 
 // readInClear reads personal data of a contact two hours ago, so that the administrative log

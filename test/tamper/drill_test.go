@@ -118,6 +118,7 @@ func otherValue(c catalogColumn) string {
 // attack is one statement of a superuser.
 type attack struct {
 	name      string
+	table     string
 	statement string
 	verdict   verdict
 }
@@ -141,7 +142,7 @@ func (v *table) attacks(columns []catalogColumn) (out []attack) {
 		if own, ok := v.edits[c.name]; ok {
 			value = own
 		}
-		out = append(out, attack{v.name + "." + c.name, fmt.Sprintf("UPDATE %s t SET %s = %s WHERE %s", v.name, c.name, value, row), of[c.name]})
+		out = append(out, attack{v.name + "." + c.name, v.name, fmt.Sprintf("UPDATE %s t SET %s = %s WHERE %s", v.name, c.name, value, row), of[c.name]})
 		names = append(names, c.name)
 		value, ok := v.invents[c.name]
 		switch {
@@ -154,81 +155,126 @@ func (v *table) attacks(columns []catalogColumn) (out []attack) {
 		values = append(values, value)
 	}
 	return append(out,
-		attack{v.name + ": a row deleted", fmt.Sprintf("DELETE FROM %s t WHERE %s", v.name, row), v.deleted},
-		attack{v.name + ": a row invented", fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM %s t WHERE %s", v.name, strings.Join(names, ", "), strings.Join(values, ", "), v.name, row), v.invented})
+		attack{v.name + ": a row deleted", v.name, fmt.Sprintf("DELETE FROM %s t WHERE %s", v.name, row), v.deleted},
+		attack{v.name + ": a row invented", v.name, fmt.Sprintf("INSERT INTO %s (%s) SELECT %s FROM %s t WHERE %s", v.name, strings.Join(names, ", "), strings.Join(values, ", "), v.name, row), v.invented})
 }
 
 // TestTampering attacks every column that has a proof, is compared or heals, as a superuser for whom no
-// trigger fires, and restores the table after each attack.
+// trigger fires, and restores the table after each attack. The attacks are shared out between two copies
+// of one installation: those that a node heals or compares go to the one that has a node, and each takes
+// the next of the others.
 func TestTampering(t *testing.T) {
 	t.Parallel()
-	i := install(t)
-	catalog := readCatalog(t, i.super)
+	filled := install(t)
+	conn := connect(t, filled.dsn)
+	catalog := readCatalog(t, conn)
+	require.NoError(t, conn.Close(t.Context())) // or the database cannot be copied
+	done := map[effect]int{}
+	var onNode, onAny []attack
+	for n := range verdicts {
+		v := &verdicts[n]
+		for _, a := range v.attacks(catalog[v.name]) {
+			done[a.verdict.effect]++
+			switch a.verdict.effect {
+			case harmless:
+			case proof:
+				onAny = append(onAny, a)
+			default:
+				onNode = append(onNode, a)
+			}
+		}
+	}
+	shared := queue(onAny)
+	t.Run("with a node", func(t *testing.T) {
+		t.Parallel()
+		i := filled.copy(t)
+		i.serve() // it does no other work, so that it does not read what an attack invents
+		i.withstand(queue(onNode), shared)
+	})
+	t.Run("without a node", func(t *testing.T) {
+		t.Parallel()
+		filled.copy(t).withstand(shared)
+	})
+	t.Logf("%d attacks are found by verification, %d by comparing a rebuild; %d heal; %d are harmless", done[proof], done[compared], done[healed], done[harmless])
+}
+
+// queue lets each attack be taken once.
+func queue(attacks []attack) <-chan attack {
+	q := make(chan attack, len(attacks))
+	for _, a := range attacks {
+		q <- a
+	}
+	close(q)
+	return q
+}
+
+// withstand takes the attacks of one queue after the other, and restores the installation after each.
+func (i *installation) withstand(queues ...<-chan attack) {
+	t := i.t
 	reader := i.openReader()
 	require.Empty(t, i.findings(reader))
 	require.False(t, i.receiptsDiffer())
 	i.exec("SET session_replication_role = replica")
 	i.exec("CREATE SCHEMA saved")
-	done, answers := map[effect]int{}, map[string]string{}
-	for n := range verdicts {
-		v := &verdicts[n]
-		saved := "saved." + strings.ReplaceAll(v.name, ".", "_")
-		i.exec("CREATE TABLE IF NOT EXISTS " + saved + " AS TABLE " + v.name)
-		for _, a := range v.attacks(catalog[v.name]) {
-			done[a.verdict.effect]++
+	answers := map[string]string{}
+	for _, q := range queues {
+		for a := range q {
 			if p := a.verdict.probe; p.answer != nil && answers[p.name] == "" {
 				answers[p.name] = p.answer(i)
 			}
-			if a.verdict.effect == harmless {
-				continue
-			}
 			t.Run(a.name, func(t *testing.T) {
 				i.t = t
-				if a.verdict.effect == healed { // the node may just store the row again
-					testkit.Eventually(t, time.Minute, func() bool { return i.exec(a.statement) == 1 })
-				} else {
-					require.EqualValues(t, 1, i.exec(a.statement), "the attack needs a row: %s", a.statement)
-				}
-				defer func() {
-					i.t = t
-					// The node may just store a snapshot.
-					i.exec("BEGIN; LOCK TABLE " + v.name + " IN EXCLUSIVE MODE; DELETE FROM " + v.name + "; INSERT INTO " + v.name + " SELECT * FROM " + saved + "; COMMIT")
-				}()
-				if a.verdict.effect == compared && v.name == "backbone.projections" {
-					require.False(t, i.comparesEqual(a.verdict.projection), a.statement)
-					return
-				}
-				if a.verdict.effect == compared {
-					require.NotEqual(t, "0", i.differences(a.verdict.projection), a.statement)
-					return
-				}
-				if a.verdict.effect == healed {
-					require.Equal(t, answers[a.verdict.probe.name], a.verdict.probe.answer(i), a.statement)
-					return
-				}
-				store := reader
-				if v.name == "backbone.installation" {
-					store = i.openReader()
-				}
-				found := i.findings(store)
-				if strings.HasPrefix(v.name, "keystore.") && i.receiptsDiffer() {
-					found = append(found, receiptsDiffer)
-				}
-				require.Contains(t, found, a.verdict.finds[0], a.statement)
-				for _, kind := range found {
-					require.Contains(t, a.verdict.finds, kind, a.statement)
-				}
+				i.withstandOne(a, reader, answers)
 			})
 			i.t = t
 		}
 	}
 	require.Empty(t, i.findings(reader), "everything was restored")
-	t.Logf("%d attacks are found by verification, %d by comparing a rebuild; %d heal; %d are harmless", done[proof], done[compared], done[healed], done[harmless])
 }
 
-func (i *installation) exec(statement string) int64 {
+// withstandOne attacks an installation and restores it. answers are those of the probes before any attack.
+func (i *installation) withstandOne(a attack, reader *postgres.Database, answers map[string]string) {
+	t := i.t
+	saved := "saved." + strings.ReplaceAll(a.table, ".", "_")
+	i.exec("CREATE TABLE IF NOT EXISTS " + saved + " AS TABLE " + a.table)
+	if a.verdict.effect == healed { // the node may just store the row again
+		testkit.Eventually(t, time.Minute, func() bool { return i.exec(a.statement) == 1 })
+	} else {
+		require.EqualValues(t, 1, i.exec(a.statement), "the attack needs a row: %s", a.statement)
+	}
+	defer func() {
+		// The node may just store a snapshot.
+		i.exec("BEGIN; LOCK TABLE " + a.table + " IN EXCLUSIVE MODE; DELETE FROM " + a.table + "; INSERT INTO " + a.table + " SELECT * FROM " + saved + "; COMMIT")
+	}()
+	if a.verdict.effect == compared && a.table == "backbone.projections" {
+		require.False(t, i.comparesEqual(a.verdict.projection), a.statement)
+		return
+	}
+	if a.verdict.effect == compared {
+		require.NotEqual(t, "0", i.differences(a.verdict.projection), a.statement)
+		return
+	}
+	if a.verdict.effect == healed {
+		require.Equal(t, answers[a.verdict.probe.name], a.verdict.probe.answer(i), a.statement)
+		return
+	}
+	store := reader
+	if a.table == "backbone.installation" {
+		store = i.openReader()
+	}
+	found := i.findings(store)
+	if strings.HasPrefix(a.table, "keystore.") && i.receiptsDiffer() {
+		found = append(found, receiptsDiffer)
+	}
+	require.Contains(t, found, a.verdict.finds[0], a.statement)
+	for _, kind := range found {
+		require.Contains(t, a.verdict.finds, kind, a.statement)
+	}
+}
+
+func (i *installation) exec(statement string, values ...any) int64 {
 	i.t.Helper()
-	tag, err := i.super.Exec(context.Background(), statement)
+	tag, err := i.super.Exec(context.Background(), statement, values...)
 	require.NoError(i.t, err, statement)
 	return tag.RowsAffected()
 }
@@ -237,7 +283,7 @@ func (i *installation) exec(statement string) int64 {
 // backbone.installation in memory.
 func (i *installation) openReader() *postgres.Database {
 	i.t.Helper()
-	store, err := wire.OpenReader(i.t.Context(), i.readerDSN)
+	store, err := wire.OpenReader(i.t.Context(), as(i.t, "backbone_reader", i.dsn).Reveal())
 	require.NoError(i.t, err)
 	i.t.Cleanup(store.Close)
 	return store

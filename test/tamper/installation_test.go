@@ -40,17 +40,20 @@ const (
 // object is a JSON object.
 type object = map[string]any
 
-// installation is a node with books that have a row in each table that is attacked.
+// installation is a database with books that have a row in each table that is attacked, and perhaps
+// a node.
 type installation struct {
-	t       *testing.T
-	server  *wire.Server
-	entity  ports.LegalEntity
-	address string
-	tokens  map[string]string // by role
-	super   *pgx.Conn         // triggers do not fire for it
-	keys    *wire.KeyStoreAudit
+	t      *testing.T
+	config configs.Config
+	dsn    string // of the superuser
+	entity ports.LegalEntity
+	tokens map[string]string   // by role
+	super  *pgx.Conn           // triggers do not fire for it
+	keys   *wire.KeyStoreAudit // of a copy
 
-	readerDSN string // of backbone_reader
+	// Of the node.
+	server  *wire.Server
+	address string
 
 	snapshotID any    // of the client's snapshot
 	restored   string // what was restored from the snapshot of a projection
@@ -82,53 +85,31 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 	return conn
 }
 
-// install starts a node and takes documents through its books.
+// install takes documents through the books of a node. The node has ended when install returns, and no
+// session uses the database, so that it can be copied.
 func install(t *testing.T) *installation {
 	t.Helper()
-	dsn := emptyDatabase(t)
-	leaveFormerType(t, dsn)
-	config := configs.Default()
-	config.Database.DSN, config.Database.EraserDSN = as(t, "backbone_app", dsn), as(t, "backbone_eraser", dsn)
+	i := &installation{t: t, config: configs.Default(), tokens: map[string]string{}}
 	kms := kmstest.Serve(t, nil)
-	config.KMS.Endpoint, config.KMS.CredentialsFile = kms.Endpoint, kms.Credentials
-	config.Erasure.ExportDirectory = t.TempDir()
-	config.Query.SnapshotEvery = 10
-	config.Webhook.AllowPrivateNetworks = true
-	server, err := wire.NewServer(t.Context(), config, wire.Options{Modules: modules.BuiltIn(), LogName: logName})
-	require.NoError(t, err)
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	ctx, stop := context.WithCancel(context.Background())
-	working, stopWork := context.WithCancel(ctx)
-	served, ran := make(chan error, 1), make(chan struct{})
-	go func() { served <- server.Serve(ctx, listener) }()
-	work := sync.OnceFunc(func() {
-		go func() {
-			defer close(ran)
-			server.App.Run(working)
-		}()
-	})
-	t.Cleanup(func() {
-		stop()
-		require.NoError(t, <-served)
-		work() // ends at once
-		<-ran
-		require.NoError(t, server.Close())
-	})
-	keys, err := wire.OpenKeyStoreAudit(t.Context(), config, true)
-	require.NoError(t, err)
-	t.Cleanup(func() { require.NoError(t, keys.Close()) })
-	i := &installation{t: t, keys: keys, server: server, address: "http://" + listener.Addr().String(), tokens: map[string]string{}, super: connect(t, dsn), readerDSN: as(t, "backbone_reader", dsn).Reveal()}
+	i.config.KMS.Endpoint, i.config.KMS.CredentialsFile = kms.Endpoint, kms.Credentials
+	i.config.Erasure.ExportDirectory = t.TempDir()
+	i.config.Query.SnapshotEvery = 10
+	i.config.Webhook.AllowPrivateNetworks = true
+	i.use(emptyDatabase(t))
+	i.leaveFormerType()
+	work, end := i.serve()
 	for _, role := range []string{"auditor", "admin", "operator", "compliance", "compliance_approver", "vendor_admin", "module"} {
 		caller := ports.Principal{TenantID: tenant, PersonID: "person-" + role, PrincipalID: "person-" + role, ActorType: event.Human, RoleLabel: role, Roles: []string{role}}
 		if role == "module" {
 			caller.PersonID, caller.PrincipalID, caller.ActorType = "s-module", "s-module", event.System
 			caller.Binding = ports.Binding{ResponsiblePerson: "person-admin", Modules: []string{"fleet"}, TrustLevel: ports.TrustChecked}
 		}
-		i.tokens[role], err = server.App.Tenancy.Enroll(t.Context(), caller)
+		var err error
+		i.tokens[role], err = i.server.App.Tenancy.Enroll(t.Context(), caller)
 		require.NoError(t, err)
 	}
-	i.entity, err = server.App.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: tenant, Code: "DEMF", Name: "Demo", TimeZone: "UTC"}, event.Actor{})
+	var err error
+	i.entity, err = i.server.App.Tenancy.CreateLegalEntity(t.Context(), ports.LegalEntity{TenantID: tenant, Code: "DEMF", Name: "Demo", TimeZone: "UTC"}, event.Actor{})
 	require.NoError(t, err)
 	i.setUpBooks()
 	vendor := i.registerFirm()
@@ -138,9 +119,61 @@ func install(t *testing.T) *installation {
 	for _, name := range projections {
 		require.Equal(t, "0", i.differences(name), name)
 	}
-	stopWork() // so that the node does not read what an attack invents
-	<-ran
+	end()
+	require.NoError(t, i.super.Close(context.Background()))
 	return i
+}
+
+// use connects the superuser to a database, which a node of the installation will use too.
+func (i *installation) use(dsn string) {
+	i.t.Helper()
+	i.dsn, i.super = dsn, connect(i.t, dsn)
+	i.config.Database.DSN, i.config.Database.EraserDSN = as(i.t, "backbone_app", dsn), as(i.t, "backbone_eraser", dsn)
+}
+
+// copy is the same installation with another database and without a node. It has all keys, and the
+// export folder, of the original one.
+func (i *installation) copy(t *testing.T) *installation {
+	t.Helper()
+	c := *i
+	c.t = t
+	c.use(testkit.Copy(t, i.dsn))
+	var err error
+	c.keys, err = wire.OpenKeyStoreAudit(t.Context(), c.config, true)
+	require.NoError(t, err)
+	t.Cleanup(func() { require.NoError(t, c.keys.Close()) })
+	return &c
+}
+
+// serve starts a node, which answers requests. After work it does its other work too, until end, which is
+// called at the end of the test at the latest.
+func (i *installation) serve() (work, end func()) {
+	i.t.Helper()
+	var err error
+	i.server, err = wire.NewServer(i.t.Context(), i.config, wire.Options{Modules: modules.BuiltIn(), LogName: logName})
+	require.NoError(i.t, err)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	require.NoError(i.t, err)
+	i.address = "http://" + listener.Addr().String()
+	ctx, stop := context.WithCancel(context.Background())
+	served, ran := make(chan error, 1), make(chan struct{})
+	t, server := i.t, i.server
+	go func() { served <- server.Serve(ctx, listener) }()
+	work = sync.OnceFunc(func() {
+		go func() {
+			defer close(ran)
+			server.App.Run(ctx)
+		}()
+	})
+	end = sync.OnceFunc(func() {
+		stop()
+		require.NoError(t, <-served)
+		work() // ends at once
+		<-ran
+		require.NoError(t, server.Close())
+	})
+	t.Cleanup(end)
+	return work, end
 }
 
 // submit submits an intent as a person who holds the role.

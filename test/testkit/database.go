@@ -58,14 +58,38 @@ func CreateDatabase(
 	if err := once.(func() error)(); err != nil {
 		return "", nil, fmt.Errorf("template database %s: %w", template, err)
 	}
+	return copyDatabase(ctx, server, template)
+}
+
+// Copy makes a copy of a test's database, which is dropped when the test ends. Its caller has closed
+// all sessions of the original: PostgreSQL copies no database that a session uses.
+func Copy(t testing.TB, superuserDSN string) (copyDSN string) {
+	t.Helper()
+	config, err := pgx.ParseConfig(superuserDSN)
+	if err != nil {
+		t.Fatalf("testkit: %v", err)
+	}
+	copyDSN, drop, err := copyDatabase(t.Context(), Server(t), config.Database)
+	if err != nil {
+		t.Fatalf("testkit: %v", err)
+	}
+	t.Cleanup(func() {
+		if err := drop(); err != nil {
+			t.Errorf("testkit: dropping the copy of a database: %v", err)
+		}
+	})
+	return copyDSN
+}
+
+func copyDatabase(ctx context.Context, server, original string) (superuserDSN string, drop func() error, err error) {
 	name := "test_" + rand.Text()
-	// FILE_COPY: the template is small and the server does not sync, so copying
+	// FILE_COPY: the original is small and the server does not sync, so copying
 	// files is cheaper than logging every page.
 	err = retryWhileInUse(func() error {
-		return administrate(ctx, server, fmt.Sprintf(`CREATE DATABASE %q TEMPLATE %q STRATEGY FILE_COPY`, name, template))
+		return administrate(ctx, server, fmt.Sprintf(`CREATE DATABASE %q TEMPLATE %q STRATEGY FILE_COPY`, name, original))
 	})
 	if err != nil {
-		return "", nil, fmt.Errorf("creating a database from %s: %w", template, err)
+		return "", nil, fmt.Errorf("creating a database from %s: %w", original, err)
 	}
 	return withDatabase(server, name), func() error {
 		ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute)
