@@ -5,6 +5,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -91,7 +92,10 @@ func installations() []installation {
 		dirs = append(dirs, matches...)
 	}
 	var out []installation
-	for _, dir := range dirs {
+	for i, dir := range dirs {
+		if slices.Contains(dirs[:i], dir) { // packages link their programs into PATH
+			continue
+		}
 		if i, ok := inspectInstallation(dir); ok {
 			out = append(out, i)
 		}

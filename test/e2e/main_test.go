@@ -72,7 +72,7 @@ var binary = sync.OnceValues(func() (string, error) {
 
 // natsServer builds nats-server once per run, where programs that are started find it.
 var natsServer = sync.OnceValue(func() error {
-	build := exec.Command("go", "build", "-buildvcs=false", "-o", filepath.Join(scratch, "bin", "nats-server"), "github.com/nats-io/nats-server/v2")
+	build := exec.Command("go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", filepath.Join(scratch, "bin", "nats-server"), "github.com/nats-io/nats-server/v2")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("building nats-server: %w\n%s", err, out)
 	}
@@ -87,10 +87,16 @@ func program(t *testing.T) string {
 	return path
 }
 
+// findPostgres looks for PostgreSQL once per run, since it starts each server that it finds.
+var findPostgres = sync.OnceValue(func() error {
+	_, _, err := embeddedpg.FindBinaries("")
+	return err
+})
+
 // needPostgres skips where no PostgreSQL is installed, unless make test demands it.
 func needPostgres(t *testing.T) {
 	t.Helper()
-	_, _, err := embeddedpg.FindBinaries("")
+	err := findPostgres()
 	if fault.CodeOf(err) == "dev.postgres_not_found" && os.Getenv("BACKBONE_REQUIRE_POSTGRES") == "" {
 		t.Skipf("PostgreSQL is not installed on this machine: %v", err)
 	}
