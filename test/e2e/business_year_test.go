@@ -31,7 +31,7 @@ const (
 // TestBusinessMonths is the small TestDrillBusinessYear: three months with business.
 func TestBusinessMonths(t *testing.T) {
 	t.Parallel()
-	y := newBusinessYear(t, businessPlan{months: 3, documents: 120, kills: 1})
+	y := newBusinessYear(t, businessPlan{months: 3, documents: 60, kills: 1})
 	y.run()
 	y.check(checkPlan{known: 1, dates: 4, control: 8, lines: 8})
 }
