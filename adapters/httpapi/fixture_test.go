@@ -333,7 +333,7 @@ func startAPIOn(t testing.TB, network network, feeds live.Limits, change ...func
 		Appends: appends, Names: noNames{}, Verifications: &verificationStub{},
 		Streams: streams.New(h.streams),
 		Intents: testkit.Must(pipeline.New(pipeline.Config{
-			Catalog: catalog, Schemas: &schemas, Policies: engine, Preparer: preparer, Appender: h.store.Appender, Events: h.store.Events, Intents: h.store.Intents,
+			Catalog: catalog, Policies: engine, Preparer: preparer, Appender: h.store.Appender, Events: h.store.Events, Intents: h.store.Intents,
 			Idempotency: h.store.Intents, Clock: clock, IDs: ids,
 			Limits:  pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},
 			Cursors: query.NewCursorSealer([]byte("key")),

@@ -235,6 +235,12 @@ type IntentType struct {
 
 	manifest *shredding.Manifest
 	keyClass shredding.KeyClass
+	schema   *declaredSchema
+}
+
+// Validate checks a payload against the schema, once the intent is in a catalog that has a compiler.
+func (t IntentType) Validate(payload json.RawMessage) ([]fault.Violation, error) {
+	return t.schema.Validate(payload)
 }
 
 // Manifest is the PII manifest of the payload, known once the intent is in a catalog.

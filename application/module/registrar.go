@@ -186,12 +186,13 @@ func (c *Catalog) Schema(text json.RawMessage) ports.Schema {
 	return s
 }
 
-func (c *Catalog) declareSchema(schemas ports.SchemaCompiler, text json.RawMessage) {
+func (c *Catalog) declareSchema(schemas ports.SchemaCompiler, text json.RawMessage) *declaredSchema {
 	key := compactJSON(text)
 	if c.schemas[key] == nil {
 		c.schemas[key] = &declaredSchema{sync.OnceValues(func() (ports.Schema, error) { return schemas.Compile(text) })}
 	}
 	c.schemas[string(text)] = c.schemas[key]
+	return c.schemas[key]
 }
 
 // compactJSON is a text without white space between its tokens; "" if it is no JSON.
@@ -305,8 +306,9 @@ func declare(schemas ports.SchemaCompiler, modules []Module) (*Catalog, []error)
 		for _, t := range c.EventTypes {
 			c.declareSchema(schemas, t.DataSchema)
 		}
-		for _, t := range c.intents {
-			c.declareSchema(schemas, t.Schema)
+		for name, t := range c.intents {
+			t.schema = c.declareSchema(schemas, t.Schema)
+			c.intents[name] = t
 		}
 	}
 	return c, append(errs, c.joinParts()...)

@@ -65,11 +65,7 @@ func (a *attempt) submit(ctx context.Context) (Outcome, error) {
 }
 
 func (a *attempt) validate() error {
-	schema, err := a.service.compiledSchema(a.intentType)
-	if err != nil {
-		return err
-	}
-	violations, err := schema.Validate(a.payload)
+	violations, err := a.intentType.Validate(a.payload)
 	if err != nil {
 		return err
 	}
@@ -85,23 +81,6 @@ func (a *attempt) validate() error {
 	}
 	return fault.New(fault.Invalid, "intent.schema_invalid", "the payload does not fit the schema of %s; correct the fields named in violations", a.stored.Type).
 		WithField(violations[0].Field).WithViolations(violations...)
-}
-
-func (s *Service) compiledSchema(t module.IntentType) (ports.Schema, error) {
-	s.schemaMu.RLock()
-	compiled, ok := s.schemas[t.Type]
-	s.schemaMu.RUnlock()
-	if ok {
-		return compiled, nil
-	}
-	compiled, err := s.Schemas.Compile(t.Schema)
-	if err != nil {
-		return nil, err
-	}
-	s.schemaMu.Lock()
-	s.schemas[t.Type] = compiled
-	s.schemaMu.Unlock()
-	return compiled, nil
 }
 
 // planAndApply plans and applies the plan: apply writes it. The first planning of a

@@ -172,7 +172,7 @@ func newFixtureWith(t *testing.T, modules ...module.Module) *cashFixture {
 	source := &ids{entropy: ulid.Monotonic(rand.Reader, 0)}
 	b := &cashFixture{store: store, entity: entity, appender: &hookedAppender{EventAppender: store.Appender}}
 	b.service, err = pipeline.New(pipeline.Config{
-		Catalog: catalog, Schemas: typestest.Schemas{}, Policies: newSharedAnswers(t, policies),
+		Catalog: catalog, Policies: newSharedAnswers(t, policies),
 		Preparer: eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: source, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}}),
 		Appender: b.appender, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock{}, IDs: source,
 		Retries: []time.Duration{time.Millisecond, time.Millisecond, time.Millisecond},

@@ -416,7 +416,7 @@ func newMembershipFixtureOn(t *testing.T, store *memory.Database, newVault func(
 	h := &membershipFixture{store: store, entity: entity, appender: scanner}
 	h.append = eventappend.NewService(eventappend.Config{Preparer: preparer, Appender: scanner, Events: store.Events, Idempotency: store.Intents, Clock: clock{}, IDs: source, KeyTTL: time.Hour, Fingerprints: vault})
 	h.service, err = pipeline.New(pipeline.Config{
-		Catalog: catalog, Schemas: typestest.Schemas{}, Policies: policies, Preparer: preparer,
+		Catalog: catalog, Policies: policies, Preparer: preparer,
 		Appender: scanner, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock{}, IDs: source,
 		Retries: []time.Duration{time.Millisecond}, Sealer: vault, Opener: vault, Fingerprints: vault,
 		Limits: pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},

@@ -49,7 +49,6 @@ type Reports interface {
 // Config is what a Service needs.
 type Config struct {
 	Catalog     Catalog
-	Schemas     ports.SchemaCompiler
 	Policies    ports.PolicyEngine
 	Preparer    Preparer
 	Appender    ports.EventAppender
@@ -106,9 +105,6 @@ type Service struct {
 	Config
 	states *StateCache
 
-	schemaMu sync.RWMutex
-	schemas  map[string]ports.Schema
-
 	maySubmitMu sync.RWMutex
 	maySubmit   map[string]bool // see checkMaySubmit
 
@@ -129,7 +125,7 @@ func New(c Config) (*Service, error) {
 	states.snapshots, states.reports = newSnapshotStore(c), c.Reports
 	return &Service{
 		Config: c, states: states,
-		schemas: map[string]ports.Schema{}, maySubmit: map[string]bool{}, files: make(chan struct{}, maxFilesAtOnce),
+		maySubmit: map[string]bool{}, files: make(chan struct{}, maxFilesAtOnce),
 	}, nil
 }
 

@@ -75,7 +75,7 @@ func newTerminal(t *testing.T, roles ...string) *terminal {
 		Limits: httpapi.Limits{BodyBytes: 4 << 20, EventBytes: 1 << 20, EventNodes: 50_000, Depth: 32, BatchEvents: 100, EntityRefs: 128, Tags: 32, Body: time.Minute, Request: time.Minute, Requests: 100, Bytes: 64 << 20, PrincipalRequests: 100, PrincipalBytes: 64 << 20, PaperBytes: 64 << 20},
 		Access: who, Events: reads, Types: types, Catalog: catalog, Appends: appending.NewService(appending.Config{Preparer: preparer, Appender: store.Appender, Events: store.Events, Idempotency: store.Intents, Clock: clock, IDs: ids}),
 		Intents: testkit.Must(pipeline.New(pipeline.Config{
-			Catalog: catalog, Schemas: schemas, Policies: engine, Preparer: preparer, Appender: store.Appender, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock, IDs: ids,
+			Catalog: catalog, Policies: engine, Preparer: preparer, Appender: store.Appender, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock, IDs: ids,
 			Limits: pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},
 		})),
 	})

@@ -327,7 +327,7 @@ func (a *App) compose(ctx context.Context, in Infrastructure, o Options) (err er
 	}
 	a.Figures = query.NewFigures(a.Query, a.Reports, a.Catalog.Figures())
 	a.Pipeline, err = pipeline.New(pipeline.Config{
-		Catalog: a.Catalog, Schemas: in.Schemas, Policies: in.Policies, Preparer: preparer, Appender: a.Store.Appender, Events: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Intents: a.Store.Intents,
+		Catalog: a.Catalog, Policies: in.Policies, Preparer: preparer, Appender: a.Store.Appender, Events: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Intents: a.Store.Intents,
 		Idempotency: a.Store.Intents, Reports: a.Reports, Clock: clock, IDs: ids, Retries: c.Intake.Retries, Logger: a.logger,
 		Limits: pipeline.Limits{KeyTTL: c.Idempotency.TTL, CachedStreams: c.Intake.CachedStreams, SnapshotEvery: c.Query.SnapshotEvery},
 		Sealer: a.vault, Opener: a.vault, Fingerprints: a.vault,

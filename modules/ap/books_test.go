@@ -87,7 +87,7 @@ func newBooks(tb testing.TB) *books {
 	source := &ids{entropy: ulid.Monotonic(rand.New(rand.NewSource(1)), 0)}
 	preparer := appendevents.NewPreparer(appendevents.PreparerConfig{Types: types, IDs: source, Limits: appendevents.Limits{BatchEvents: 100, EventBytes: 1 << 20, EntityRefs: 128, Tags: 32}, Sealer: keys})
 	b := &books{tb: tb, store: store, preparer: preparer, clock: clock, entity: entity, keys: keys, pipeline: testkit.Must(pipeline.New(pipeline.Config{
-		Catalog: catalog, Schemas: typestest.Schemas{}, Policies: policies, Preparer: preparer, Appender: store.Appender, Events: store.Events,
+		Catalog: catalog, Policies: policies, Preparer: preparer, Appender: store.Appender, Events: store.Events,
 		Intents: store.Intents, Idempotency: store.Intents, Sealer: keys, Opener: keys, Clock: clock, IDs: source, LegalEntities: store.Directory, Retries: slices.Repeat([]time.Duration{time.Millisecond}, 50),
 		Limits: pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},
 	}))}

@@ -86,7 +86,7 @@ func newUnconfiguredLedger(t testing.TB) *ledgerFixture {
 	b := &ledgerFixture{
 		tb: t, store: store, entity: entity, persons: map[string]pipeline.Caller{},
 		intake: testkit.Must(pipeline.New(pipeline.Config{
-			Catalog: catalog, Schemas: schemas, Policies: policies, Preparer: preparer, Appender: store.Appender,
+			Catalog: catalog, Policies: policies, Preparer: preparer, Appender: store.Appender,
 			Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock, IDs: ids{}, LegalEntities: store.Directory,
 			Limits: pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100}, Retries: slices.Repeat([]time.Duration{time.Millisecond}, 50),
 		})),

@@ -54,7 +54,7 @@ func newPipeline(b *testing.B) *pipelineFixture {
 		BatchEvents: limits.BatchEvents, EventBytes: limits.EventBytes, EntityRefs: limits.EntityRefs, Tags: limits.Tags,
 	}})
 	p.intake, err = pipeline.New(pipeline.Config{
-		Catalog: catalog, Schemas: schemas, Policies: policies, Preparer: p.preparer, Appender: store.Appender, Events: store.Events, Intents: store.Intents,
+		Catalog: catalog, Policies: policies, Preparer: p.preparer, Appender: store.Appender, Events: store.Events, Intents: store.Intents,
 		Idempotency: store.Intents, Clock: clock, IDs: ids,
 		Limits: pipeline.Limits{KeyTTL: config.Idempotency.TTL, CachedStreams: config.Intake.CachedStreams, SnapshotEvery: config.Query.SnapshotEvery},
 	})

@@ -78,7 +78,7 @@ func New(t testing.TB, modules ...module.Module) *Books {
 	return &Books{
 		Catalog: catalog, Entity: entity, t: t, head: store.Events.Head, events: store.Events.Events, create: store.Directory.CreateLegalEntity,
 		Pipeline: testkit.Must(pipeline.New(pipeline.Config{
-			Catalog: catalog, Schemas: schemas, Policies: policies, Appender: store.Appender, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock, IDs: ids, LegalEntities: store.Directory,
+			Catalog: catalog, Policies: policies, Appender: store.Appender, Events: store.Events, Intents: store.Intents, Idempotency: store.Intents, Clock: clock, IDs: ids, LegalEntities: store.Directory,
 			Limits: pipeline.Limits{KeyTTL: time.Hour, CachedStreams: 1000, SnapshotEvery: 100},
 			Preparer: eventappend.NewPreparer(eventappend.PreparerConfig{Types: types, IDs: ids, Limits: eventappend.Limits{
 				BatchEvents: limits.BatchEvents, EventBytes: limits.EventBytes, EntityRefs: limits.EntityRefs, Tags: limits.Tags,
