@@ -19,7 +19,7 @@ func TestAdministrativeLogReaders(t *testing.T) {
 	_, anonymous := i.serve(t)
 	admin := anonymous.as(i.admin)
 	require.NoError(t, admin.want(http.StatusCreated, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"France","time_zone":"Europe/Paris"}`))
-	auditor, clerk := anonymous.as(i.enroll(t, "p-auditor", "auditor")), anonymous.as(i.enroll(t, "p-clerk", "ap_clerk"))
+	auditor, clerk := anonymous.as(admin.enroll(t, "p-auditor", "auditor")), anonymous.as(admin.enroll(t, "p-clerk", "ap_clerk"))
 	limited := []string{"--legal-entity", "FRMF"}
 	auditorOfOne, adminOfOne := anonymous.as(i.enroll(t, "p-auditor-fr", "auditor", limited...)), anonymous.as(i.enroll(t, "p-admin-fr", "admin", limited...))
 

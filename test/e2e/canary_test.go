@@ -150,11 +150,13 @@ log_checkpoints = 'on'
 	c.tap = startTrafficRecorder(t, c.dev.DSN, filepath.Join(c.outside, "tap"))
 	keys := c.dev.keys()
 	for _, persona := range []string{"module", "admin", "ap_clerk", "vendor_admin", "approver", "controller", "importer", "auditor", "compliance", "compliance_approver"} {
-		args := []string{"enroll", "--tenant", c.dev.Tenant, "--person", "p-second-" + strings.ReplaceAll(persona, "_", "-"), "--role", persona}
-		if persona == "module" || persona == "importer" {
-			args = append(append(args, "--service"), serviceFlags("p-admin")...)
+		person := "p-second-" + strings.ReplaceAll(persona, "_", "-")
+		if persona != "module" && persona != "importer" {
+			c.tokens[persona] = c.dev.as(t, "admin").enroll(t, person, persona)
+			continue
 		}
-		r := command(t, append(keys, "BACKBONE_DATABASE_DSN="+c.dev.DSN), args...)
+		r := command(t, append(keys, "BACKBONE_DATABASE_DSN="+c.dev.DSN),
+			append([]string{"enroll", "--tenant", c.dev.Tenant, "--person", person, "--role", persona, "--service"}, serviceFlags("p-admin")...)...)
 		require.Zero(t, r.code, r)
 		c.tokens[persona] = r.stdout
 	}

@@ -78,14 +78,14 @@ func hostileBodies() map[string][]string {
 var highWater = regexp.MustCompile(`VmHWM:\s+(\d+) kB`)
 
 // configureLedger gives USMF books with the period 2026-03 open, and returns their controller.
-func (i *installation) configureLedger(t *testing.T, admin client, accountant string) client {
+func configureLedger(t *testing.T, admin client, accountant string) client {
 	t.Helper()
 	admin.must(t, "USMF", "gl.configure_ledger", object{"functional_currency": "USD", "second_person": false})
 	books := admin.as(accountant)
 	books.must(t, "USMF", "gl.define_dimension_value", object{"dimension": "department", "value": "OPS", "name": "Operations"})
 	books.must(t, "USMF", "gl.define_account", object{"code": "1000", "name": "Bank", "type": "asset"})
 	books.must(t, "USMF", "gl.define_account", object{"code": "6000", "name": "Services", "type": "expense", "required_dimensions": []string{"project"}})
-	controller := admin.as(i.enroll(t, "p-controller", "controller"))
+	controller := admin.as(admin.enroll(t, "p-controller", "controller"))
 	controller.must(t, "USMF", "gl.define_fiscal_year", object{"label": "2026", "start": "2026-01-01", "end": "2026-12-31"})
 	controller.must(t, "USMF", "gl.open_period", object{"module": "gl", "period": "2026-03"})
 	return controller
@@ -108,7 +108,7 @@ func TestDrillHostileClients(t *testing.T) {
 		accountants[n] = i.enroll(t, "p-hostile-"+strconv.Itoa(n), "gl_accountant")
 	}
 	tokens := map[string][]string{"/api/events": services, "/api/intents": accountants, "/api/query": accountants}
-	i.configureLedger(t, anonymous.as(i.admin), accountants[0])
+	configureLedger(t, anonymous.as(i.admin), accountants[0])
 	type body struct{ path, text string }
 	var bodies []body
 	for path, texts := range hostileBodies() {

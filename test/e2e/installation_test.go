@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/rand"
 	"fmt"
+	"net/http"
 	"slices"
 	"strings"
 	"testing"
@@ -68,7 +69,7 @@ func serviceFlags(responsible string) []string {
 	return []string{"--responsible", responsible, "--module", "equipment,hr,crm,fleet,ap", "--pii-class", "contact,identity,bank,tax,health,free_text"}
 }
 
-// enroll enrolls a person and returns the token.
+// enroll enrolls a person or service with the command, and returns the token.
 func (i *installation) enroll(t *testing.T, person, role string, more ...string) string {
 	t.Helper()
 	if slices.Contains(more, "--service") {
@@ -77,6 +78,17 @@ func (i *installation) enroll(t *testing.T, person, role string, more ...string)
 	r := command(t, i.env, append([]string{"enroll", "--tenant", "acme", "--person", person, "--role", role}, more...)...)
 	require.Zero(t, r.code, r)
 	return strings.TrimSpace(r.stdout)
+}
+
+// enroll enrolls a person as an administrator, and returns the token. It costs a twentieth of the command,
+// which is a process with connections of its own.
+func (c client) enroll(t *testing.T, person, role string) string {
+	t.Helper()
+	var enrolled struct {
+		Token string `json:"token"`
+	}
+	require.NoError(t, c.want(http.StatusCreated, &enrolled, "POST", "/api/admin/principals", fmt.Sprintf(`{"person_id":%q,"kind":"person","roles":[%q]}`, person, role)))
+	return enrolled.Token
 }
 
 // serve starts a server with further settings.

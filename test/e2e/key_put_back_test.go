@@ -23,7 +23,7 @@ func TestKeyPutBack(t *testing.T) {
 	require.NoError(t, admin.want(201, nil, "POST", "/api/event-types", hireType))
 	i.machines(t, anonymous.server)
 	hr := anonymous.as(i.enroll(t, "s-hr", "module", "--service"))
-	officer, second := anonymous.as(i.enroll(t, "p-0002", "compliance")), anonymous.as(i.enroll(t, "p-0003", "compliance_approver"))
+	officer, second := anonymous.as(admin.enroll(t, "p-0002", "compliance")), anonymous.as(admin.enroll(t, "p-0003", "compliance_approver"))
 	var stored struct {
 		Events []struct {
 			ID string `json:"id"`

@@ -26,8 +26,8 @@ func TestNamesOfPersons(t *testing.T) {
 	require.Zero(t, command(t, i.env, "enroll", "--tenant", "acme", "--person", "p-anna", "--renew").code)
 	admin := anonymous.as(i.admin)
 	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"France","time_zone":"Europe/Paris"}`))
-	auditor := anonymous.as(i.enroll(t, "p-auditor", "auditor"))
-	officer, second := anonymous.as(i.enroll(t, "p-0002", "compliance")), anonymous.as(i.enroll(t, "p-0003", "compliance_approver"))
+	auditor := anonymous.as(admin.enroll(t, "p-auditor", "auditor"))
+	officer, second := anonymous.as(admin.enroll(t, "p-0002", "compliance")), anonymous.as(admin.enroll(t, "p-0003", "compliance_approver"))
 	var made struct {
 		Token string `json:"token"`
 	}
@@ -78,7 +78,7 @@ func TestNamesOfPersons(t *testing.T) {
 
 	// The name is joined to what the person did, wherever an auditor reads it.
 	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"USMF","name":"US","time_zone":"UTC"}`))
-	i.configureLedger(t, admin, i.enroll(t, "p-accountant", "gl_accountant"))
+	configureLedger(t, admin, admin.enroll(t, "p-accountant", "gl_accountant"))
 	done := anonymous.as(made.Token).must(t, "USMF", "gl.define_account", object{"code": "6100", "name": "Rent", "type": "expense"})
 	reads := []string{
 		"/api/intents/" + done.IntentID + "?legal_entity=USMF", "/api/intents?legal_entity=USMF&actor=p-nadia",

@@ -38,10 +38,10 @@ func TestWrites_RepeatedWithKey(t *testing.T) {
 	i.machines(t, anonymous.server)
 	admin := anonymous.as(i.admin)
 	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"USMF","name":"US","time_zone":"UTC"}`))
-	accountant := i.enroll(t, "p-accountant", "gl_accountant")
-	controller := i.configureLedger(t, admin, accountant)
-	books, auditor := admin.as(accountant), admin.as(i.enroll(t, "p-auditor", "auditor"))
-	officer, module := admin.as(i.enroll(t, "p-officer", "compliance")), admin.as(i.enroll(t, "s-module", "module", "--service"))
+	accountant := admin.enroll(t, "p-accountant", "gl_accountant")
+	controller := configureLedger(t, admin, accountant)
+	books, auditor := admin.as(accountant), admin.as(admin.enroll(t, "p-auditor", "auditor"))
+	officer, module := admin.as(admin.enroll(t, "p-officer", "compliance")), admin.as(i.enroll(t, "s-module", "module", "--service"))
 	journal := func(description string) string {
 		body, err := json.Marshal(object{"type": "gl.post_journal", "legal_entity": "USMF", "payload": object{
 			"description": description, "posting_date": "2026-03-15", "dimensions": object{"department": "OPS"}, "lines": []object{

@@ -18,8 +18,9 @@ func TestVerificationOnServer(t *testing.T) {
 	t.Parallel()
 	i := install(t)
 	running, anonymous := i.serve(t)
-	require.NoError(t, anonymous.as(i.admin).want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"France","time_zone":"Europe/Paris"}`))
-	token := i.enroll(t, "p-auditor", "auditor")
+	admin := anonymous.as(i.admin)
+	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"France","time_zone":"Europe/Paris"}`))
+	token := admin.enroll(t, "p-auditor", "auditor")
 	auditor := anonymous.as(token)
 	heads := filepath.Join(t.TempDir(), "heads.json")
 	verifyWith := func(more ...string) result {
@@ -36,7 +37,7 @@ func TestVerificationOnServer(t *testing.T) {
 	require.Zero(t, command(t, i.env, "verify", "--head", heads).code, "the file is that of a verification with the database")
 	again := verifyWith("--head", heads)
 	require.Zero(t, again.code, again)
-	require.NotZero(t, command(t, []string{"BACKBONE_TOKEN=" + i.enroll(t, "p-clerk", "ap_clerk")}, "verify", "--server", anonymous.server).code)
+	require.NotZero(t, command(t, []string{"BACKBONE_TOKEN=" + admin.enroll(t, "p-clerk", "ap_clerk")}, "verify", "--server", anonymous.server).code)
 
 	var list struct {
 		Verifications []struct {
@@ -63,7 +64,7 @@ func TestVerificationOnServer(t *testing.T) {
 	require.NoError(t, err)
 
 	// The server compares the key store too, and finds what the command finds with its configuration.
-	require.NoError(t, anonymous.as(i.admin).want(201, nil, "POST", "/api/admin/principals", `{"person_id":"p-nadia","name":"Nadia","kind":"person","roles":["ap_clerk"],"reason":"joined"}`))
+	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/principals", `{"person_id":"p-nadia","name":"Nadia","kind":"person","roles":["ap_clerk"],"reason":"joined"}`))
 	opened := verifyWith("--open-keys")
 	require.Zero(t, opened.code, opened)
 	require.Contains(t, opened.stdout, "Keys of erased persons: sound")

@@ -19,9 +19,10 @@ import (
 func TestWebhooksCommand(t *testing.T) {
 	t.Parallel()
 	i := install(t, "BACKBONE_WEBHOOK_ALLOW_PRIVATE_NETWORKS=true", "BACKBONE_WEBHOOK_ALLOW_HTTP=true")
-	token, operator := i.enroll(t, "s-machines", "module", "--service"), i.enroll(t, "p-op", "operator")
+	token := i.enroll(t, "s-machines", "module", "--service")
 	_, anonymous := i.serve(t)
 	admin, module := anonymous.as(i.admin), anonymous.as(token)
+	operator := admin.enroll(t, "p-op", "operator")
 	require.NoError(t, admin.want(201, nil, "POST", "/api/admin/legal-entities", `{"code":"FRMF","name":"Manufacturing France","time_zone":"Europe/Paris"}`))
 	i.machines(t, anonymous.server)
 	webhooks := func(as string, args ...string) result {
