@@ -17,6 +17,8 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/modules"
+	"github.com/erpbackbone/backbone/test/moduletest"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -52,7 +54,7 @@ func readCatalog(t *testing.T, conn *pgx.Conn) map[string][]catalogColumn {
 // make, and none for others.
 func TestVerdicts_CoverCatalog(t *testing.T) {
 	t.Parallel()
-	catalog := readCatalog(t, connect(t, emptyDatabase(t)))
+	catalog := readCatalog(t, connect(t, moduletest.Database(t, modules.BuiltIn()...)))
 	unjudged := maps.Clone(catalog)
 	judged := map[string]bool{} // by table and target
 	for _, v := range verdicts {

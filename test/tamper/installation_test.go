@@ -29,6 +29,7 @@ import (
 	"github.com/erpbackbone/backbone/modules/gl"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/kmstest"
+	"github.com/erpbackbone/backbone/test/moduletest"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -59,14 +60,6 @@ type installation struct {
 	restored   string // what was restored from the snapshot of a projection
 }
 
-// emptyDatabase is a migrated database.
-func emptyDatabase(t *testing.T) (superuserDSN string) {
-	t.Helper()
-	dsn := testkit.Database(t, nil, "empty")
-	require.NoError(t, wire.Migrate(t.Context(), dsn, nil, modules.BuiltIn()...))
-	return dsn
-}
-
 func as(t *testing.T, role, dsn string) configs.DSN {
 	t.Helper()
 	u, err := url.Parse(dsn)
@@ -95,7 +88,7 @@ func install(t *testing.T) *installation {
 	i.config.Erasure.ExportDirectory = t.TempDir()
 	i.config.Query.SnapshotEvery = 10
 	i.config.Webhook.AllowPrivateNetworks = true
-	i.use(emptyDatabase(t))
+	i.use(moduletest.Database(t, modules.BuiltIn()...))
 	i.leaveFormerType()
 	work, end := i.serve()
 	for _, role := range []string{"auditor", "admin", "operator", "compliance", "compliance_approver", "vendor_admin", "module"} {
