@@ -61,7 +61,7 @@ func TestDraft(t *testing.T) {
 			require.NotContains(t, b.events(out)[0].data, "vendor_name")
 			stored, _, err := b.pipeline.Get(t.Context(), b.entity, out.IntentID)
 			require.NoError(t, err)
-			require.NotContains(t, string(stored.Payload), "Eva")
+			require.NotContains(t, string(stored.Payload), "Eva Lind")
 		}
 
 		b.refuse("ap."+kind+".not_found", "ap_clerk", "ap.draft_"+kind, object{field: "01ARZ3NDEKTSV4RRFFQ69G5FAV"})
