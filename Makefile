@@ -54,9 +54,9 @@ build: ## Build bin/backbone
 
 # Tests find or start a shared PostgreSQL by themselves (test/testkit); set
 # BACKBONE_TEST_DSN to a superuser's DSN to use another one.
-# The time-outs of tests and drills only end hangs.
+# The time-outs of tests and drills only end hangs. What waits longest begins first.
 test: ensure-postgres ## Run every test but the drills
-	GOGC=$(TEST_GOGC) BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -shuffle=on -timeout 60m -skip '$(DRILLS)' $(TESTFLAGS) ./...
+	GOGC=$(TEST_GOGC) BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -shuffle=on -timeout 60m -skip '$(DRILLS)' $(TESTFLAGS) ./test/e2e ./...
 
 test-race: ensure-compiler ## Run tests that start no server under the race detector
 	GOGC=$(TEST_GOGC) CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 60m -skip '$(DRILLS)' $(TESTFLAGS) $(RACE_PACKAGES)
