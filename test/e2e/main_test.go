@@ -19,26 +19,23 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// scratch holds everything that this run makes: the binary and data folders.
-var scratch string
+// scratch has the data folders of this run, and programs what it builds.
+var scratch, programs string
 
 func TestMain(m *testing.M) {
 	os.Exit(run(m))
 }
 
 func run(m *testing.M) int {
-	var err error
-	if scratch, err = os.MkdirTemp("", "backbone-e2e-"); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	// The user that PostgreSQL runs as need not be the one that runs the tests.
-	if err := os.Chmod(scratch, 0o755); err != nil { //nolint:gosec // nothing in it is secret
+	var errData, errPrograms error
+	scratch, errData = makeFolder(testkit.TempFolder())
+	programs, errPrograms = makeFolder(os.TempDir())
+	if err := errors.Join(errData, errPrograms); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	// For what natsServer builds.
-	if err := os.Setenv("PATH", filepath.Join(scratch, "bin")+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
+	if err := os.Setenv("PATH", filepath.Join(programs, "bin")+string(os.PathListSeparator)+os.Getenv("PATH")); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
@@ -48,16 +45,25 @@ func run(m *testing.M) int {
 		return 1
 	}
 	code := m.Run()
-	if err := errors.Join(endAll(), dropInstalled(), os.RemoveAll(scratch)); err != nil {
+	if err := errors.Join(endAll(), dropInstalled(), os.RemoveAll(scratch), os.RemoveAll(programs)); err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		return 1
 	}
 	return code
 }
 
+// makeFolder makes a folder that the user of PostgreSQL can read too.
+func makeFolder(parent string) (string, error) {
+	folder, err := os.MkdirTemp(parent, "backbone-e2e-")
+	if err != nil {
+		return "", err
+	}
+	return folder, os.Chmod(folder, 0o755) //nolint:gosec // nothing in it is secret
+}
+
 // binary builds cmd/backbone once per run.
 var binary = sync.OnceValues(func() (string, error) {
-	path := filepath.Join(scratch, "backbone")
+	path := filepath.Join(programs, "backbone")
 	args, cgo := []string{"build", "-buildvcs=false", "-ldflags=-s -w", "-o", path}, "CGO_ENABLED=0"
 	if raceDetector {
 		args, cgo = append(args, "-race"), "CGO_ENABLED=1"
@@ -72,7 +78,7 @@ var binary = sync.OnceValues(func() (string, error) {
 
 // natsServer builds nats-server once per run, where programs that are started find it.
 var natsServer = sync.OnceValue(func() error {
-	build := exec.Command("go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", filepath.Join(scratch, "bin", "nats-server"), "github.com/nats-io/nats-server/v2")
+	build := exec.Command("go", "build", "-buildvcs=false", "-ldflags=-s -w", "-o", filepath.Join(programs, "bin", "nats-server"), "github.com/nats-io/nats-server/v2")
 	if out, err := build.CombinedOutput(); err != nil {
 		return fmt.Errorf("building nats-server: %w\n%s", err, out)
 	}

@@ -101,7 +101,7 @@ func Server(t testing.TB) string {
 // sharedServer registers this process as a user of the shared server and starts
 // it when it does not run.
 func sharedServer() (string, error) {
-	dir := sharedDirectory(filepath.Join(serverFolder(), fmt.Sprintf("backbone-test-%d-%d", os.Geteuid(), serverGeneration)))
+	dir := sharedDirectory(filepath.Join(TempFolder(), fmt.Sprintf("backbone-test-%d-%d", os.Geteuid(), serverGeneration)))
 	if err := ensurePrivate(string(dir)); err != nil {
 		return "", err
 	}
@@ -121,10 +121,10 @@ func sharedServer() (string, error) {
 	return startKeeper(dir)
 }
 
-// serverFolder is the folder for temporary files: that in memory, if it is large enough and TMPDIR
+// TempFolder is the folder for temporary files: that in memory, if it is large enough and TMPDIR
 // names no other. A test's database is some hundred files, which a file system on a disk takes ten
-// times as long to make and remove.
-func serverFolder() string {
+// times as long to make and remove. Programs may not be allowed to run there.
+func TempFolder() string {
 	const memory, isWritable = "/dev/shm", 2
 	var space syscall.Statfs_t
 	if os.Getenv("TMPDIR") != "" || syscall.Statfs(memory, &space) != nil || space.Bavail*uint64(space.Bsize) < memoryNeeded || syscall.Access(memory, isWritable) != nil {
