@@ -26,6 +26,7 @@ import (
 	"github.com/erpbackbone/backbone/application/redaction"
 	streams "github.com/erpbackbone/backbone/application/streams"
 	"github.com/erpbackbone/backbone/application/vault"
+	"github.com/erpbackbone/backbone/application/verify/jobs"
 	"github.com/erpbackbone/backbone/application/webhooks"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/ports"
@@ -148,32 +149,33 @@ func NewPolicyEngine(c *module.Catalog, cachedDecisions int) (*opa.Engine, error
 
 // Services are what an App offers its callers, where the App itself does not.
 type Services struct {
-	Appends     *eventappend.Service
-	Streams     *streams.Service
-	Snapshots   *streams.SnapshotService
-	Entities    *entities.Service
-	Feeds       *query.Feeds
-	Live        *live.Service
-	Operations  *projections.Operations
-	Rebuilds    *projections.Rebuilds
-	Targets     *projections.Targets
-	Custom      *custom.Service
-	Disclosures *disclosure.Service
-	Papers      *papers.Service
-	Vault       *vault.Vault
-	Webhooks    *webhooks.Service // nil without DeliverWith
-	Erasures    *erasure.Service  // nil without a key service, like the rest
-	Redactions  *redaction.Service
-	Rotation    *keyrotation.Service
-	Reports     *disclosure.Reports
-	Index       *blindindex.Index
+	Appends       *eventappend.Service
+	Streams       *streams.Service
+	Snapshots     *streams.SnapshotService
+	Entities      *entities.Service
+	Feeds         *query.Feeds
+	Live          *live.Service
+	Operations    *projections.Operations
+	Rebuilds      *projections.Rebuilds
+	Targets       *projections.Targets
+	Custom        *custom.Service
+	Disclosures   *disclosure.Service
+	Papers        *papers.Service
+	Vault         *vault.Vault
+	Webhooks      *webhooks.Service // nil without DeliverWith
+	Verifications *jobs.Service     // nil without OfferVerifications
+	Erasures      *erasure.Service  // nil without a key service, like the rest
+	Redactions    *redaction.Service
+	Rotation      *keyrotation.Service
+	Reports       *disclosure.Reports
+	Index         *blindindex.Index
 }
 
 // Services returns what the App offers its callers.
 func (a *App) Services() Services {
 	s := Services{
 		Appends: a.appends, Streams: a.streams, Snapshots: a.snapshots, Entities: a.entities, Feeds: a.feeds, Live: a.live, Operations: a.operations, Rebuilds: a.rebuilds,
-		Targets: a.targets, Custom: a.custom, Disclosures: a.disclosures, Papers: a.papers, Vault: a.vault,
+		Targets: a.targets, Custom: a.custom, Disclosures: a.disclosures, Papers: a.papers, Vault: a.vault, Verifications: a.verifications,
 	}
 	if a.webhooks != nil {
 		s.Webhooks = a.webhooks.service

@@ -103,7 +103,7 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (_ *Server
 	if err := app.DeliverWith(newSender(config.Webhook)); err != nil {
 		return nil, err
 	}
-	if err := app.composeVerifications(ctx); err != nil {
+	if err := app.OfferVerifications(ctx); err != nil {
 		return nil, err
 	}
 	parts.Verifications, parts.Names = app.verifications, app.Principals

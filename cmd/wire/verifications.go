@@ -13,8 +13,8 @@ import (
 // another one, is about to write.
 const SettleSeconds = 5
 
-// composeVerifications composes the verification of logs as jobs of this node.
-func (a *App) composeVerifications(ctx context.Context) error {
+// OfferVerifications lets this node verify logs as jobs.
+func (a *App) OfferVerifications(ctx context.Context) error {
 	installation, err := a.Store.Directory.Installation(ctx)
 	if err != nil {
 		return err

@@ -123,7 +123,8 @@ func (n *node) start(ctx context.Context) error {
 		app.Close()
 		return err
 	}
-	if w.sender != nil {
+	err = app.OfferVerifications(ctx)
+	if w.sender != nil && err == nil {
 		err = app.DeliverWith(webhookSenderPort{l, w.sender})
 	}
 	if w.broker != nil && err == nil {

@@ -168,6 +168,10 @@ var mutants = []mutant{
 		{"adapters/memory/erasure.go", "\t\tif err := k.checkHolds(e); err != nil {\n\t\t\treturn ports.ErasureRequest{}, err", "\t\tif err := error(nil); err != nil {\n\t\t\treturn ports.ErasureRequest{}, err"},
 		{"adapters/memory/erasure.go", "\t\t\tif err := k.checkHolds(e); err != nil {\n\t\t\t\treturn ports.Destruction{}", "\t\t\tif err := error(nil); err != nil {\n\t\t\t\treturn ports.Destruction{}"},
 	}},
+	{"verification ends twice", "a run that was cancelled or interrupted records its results all the same", promise, []change{
+		{"application/verify/jobs/run.go", "concurrency.StreamExpectation{Stream: streamOf(j.id), Expected: concurrency.Exactly(version)}", "concurrency.StreamExpectation{Stream: streamOf(j.id), Expected: concurrency.StreamExists()}"},
+		{"application/verify/jobs/run.go", "j.mu.Lock()\n\tversion := j.version\n\tj.mu.Unlock()\n\terr := j.service", "err := j.service"},
+	}},
 	{"reader records nothing", "an auditor is shown values that the record of reads lacks", promise, []change{
 		{"application/disclosure/disclosure.go", "return r.service.Record(ctx, r.principal, r.purpose, accesses...)", "return nil"},
 	}},
