@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"slices"
 	"time"
 
 	"github.com/erpbackbone/backbone/application/entities"
@@ -40,6 +41,12 @@ func (p *readers) work() {
 func (p *readers) read(ctx context.Context, r *rand.Rand) error {
 	entity := p.world.entities[r.IntN(len(p.world.entities))]
 	till := fmt.Sprintf("T%d", r.IntN(2))
+	switch r.IntN(6) {
+	case 0:
+		return p.all(ctx, r)
+	case 1:
+		return p.selection(ctx, r, entity)
+	}
 	return p.world.request(ctx, r, func(ctx context.Context, n *run) error {
 		switch r.IntN(4) {
 		case 0:
@@ -112,6 +119,90 @@ func (p *readers) stream(ctx context.Context, n *run, le ports.LegalEntity, till
 	return nil
 }
 
+// all reads the logs of all legal entities as one, in pages of which each comes from another node.
+func (p *readers) all(ctx context.Context, r *rand.Rand) error {
+	before := map[event.PartitionID]event.Sequence{}
+	for _, le := range p.world.entities {
+		events, err := p.log(ctx, le)
+		if err != nil {
+			return err
+		}
+		before[le.Partition] = event.Sequence(len(events))
+	}
+	read := map[event.PartitionID]event.Sequence{}
+	for q := (query.FeedQuery{TenantID: tenantID}); ; {
+		var page query.Page
+		if err := p.world.request(ctx, r, func(ctx context.Context, n *run) (err error) {
+			q.Count = 1 + r.IntN(20)
+			page, err = n.app.Query.Feed(ctx, q)
+			return err
+		}); err != nil {
+			return err
+		}
+		for i := range page.Events {
+			e := &page.Events[i]
+			read[e.Partition]++
+			p.world.require(e.Sequence == read[e.Partition], "logs are read without gaps", "partition %d: event %d at place %d", e.Partition, e.Sequence, read[e.Partition])
+		}
+		if q.Cursor = page.NextCursor; !page.HasMore {
+			break
+		}
+	}
+	for partition, n := range before {
+		p.world.require(read[partition] >= n, "what is committed is read", "partition %d: %d of %d", partition, read[partition], n)
+	}
+	return nil
+}
+
+// selection reads the movements of a legal entity in pages, each from another node: all that were
+// committed when the first page was read, and no others.
+func (p *readers) selection(ctx context.Context, r *rand.Rand, le ports.LegalEntity) error {
+	before, err := p.movements(ctx, le)
+	if err != nil {
+		return err
+	}
+	var read, first []event.ID
+	for q := (query.Selection{TenantID: tenantID, Kind: query.ByType, StreamID: movedType, LegalEntity: le.Code}); ; {
+		var page query.Page
+		if err := p.world.request(ctx, r, func(ctx context.Context, n *run) (err error) {
+			q.Limit = 1 + r.IntN(10)
+			page, err = n.app.Query.Events(ctx, q)
+			return err
+		}); err != nil {
+			return err
+		}
+		if first == nil {
+			if first, err = p.movements(ctx, le); err != nil {
+				return err
+			}
+		}
+		for i := range page.Events {
+			read = append(read, page.Events[i].ID)
+		}
+		if q.Cursor = page.NextCursor; !page.HasMore {
+			break
+		}
+		if err := pause(ctx, r, 100*time.Millisecond); err != nil {
+			return err
+		}
+	}
+	holds := len(read) >= len(before) && len(read) <= len(first) && slices.Equal(read, first[:len(read)])
+	p.world.require(holds, "pages are one result", "%s: %d events, of %d to %d", le.Code, len(read), len(before), len(first))
+	return nil
+}
+
+// movements are the events about movements, past every node.
+func (p *readers) movements(ctx context.Context, le ports.LegalEntity) ([]event.ID, error) {
+	events, err := p.log(ctx, le)
+	out := []event.ID{}
+	for i := range events {
+		if events[i].Type == movedType {
+			out = append(out, events[i].ID)
+		}
+	}
+	return out, err
+}
+
 // entity compares the state of a till with the last event that it includes.
 func (p *readers) entity(ctx context.Context, n *run, le ports.LegalEntity, till string) error {
 	state, err := n.services.Entities.Read(ctx, entities.Query{LegalEntity: le, Type: "till", ID: till, Consistency: entities.Strong})
@@ -150,11 +241,21 @@ func (p *readers) causes(ctx context.Context, r *rand.Rand, n *run, le ports.Leg
 	if err != nil {
 		return err
 	}
-	found := false
-	for i := range page.Events {
-		found = found || page.Events[i].ID == e.ID
+	isEvent := func(o event.Recorded) bool { return o.ID == e.ID }
+	p.world.require(slices.ContainsFunc(page.Events, isEvent) || page.HasMore, "processes have all their events", "%s lacks %s", e.CorrelationID, e.ID)
+	process, err := n.app.Query.Process(ctx, query.ProcessQuery{TenantID: tenantID, CorrelationID: e.CorrelationID, Limit: 50})
+	if err != nil {
+		return err
 	}
-	p.world.require(found || page.HasMore, "processes have all their events", "%s lacks %s", e.CorrelationID, e.ID)
+	p.world.require(slices.ContainsFunc(process.Events, isEvent) || len(process.Omissions) > 0, "processes have all their events", "%s lacks %s", e.CorrelationID, e.ID)
+	effects, err := n.app.Query.Descendants(ctx, le, nil, e.ID, 50)
+	if err != nil {
+		return err
+	}
+	for i := range events {
+		is := func(d query.Descendant) bool { return d.Event.ID == events[i].ID }
+		p.world.require(events[i].CausedBy != e.ID || len(effects.Omissions) > 0 || slices.ContainsFunc(effects.Events, is), "causes have all their effects", "%s lacks %s", e.ID, events[i].ID)
+	}
 	return nil
 }
 

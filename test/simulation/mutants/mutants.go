@@ -172,6 +172,9 @@ var mutants = []mutant{
 		{"application/verify/jobs/run.go", "concurrency.StreamExpectation{Stream: streamOf(j.id), Expected: concurrency.Exactly(version)}", "concurrency.StreamExpectation{Stream: streamOf(j.id), Expected: concurrency.StreamExists()}"},
 		{"application/verify/jobs/run.go", "j.mu.Lock()\n\tversion := j.version\n\tj.mu.Unlock()\n\terr := j.service", "err := j.service"},
 	}},
+	{"search takes no fixed end", "later pages have events that were recorded after the first", promise, []change{
+		{"application/query/search.go", "q.After, q.Until = pos.After, pos.Until", "q.After = pos.After"},
+	}},
 	{"reader records nothing", "an auditor is shown values that the record of reads lacks", promise, []change{
 		{"application/disclosure/disclosure.go", "return r.service.Record(ctx, r.principal, r.purpose, accesses...)", "return nil"},
 	}},
