@@ -1,4 +1,4 @@
-package plugin_test
+package ap_test
 
 import (
 	"encoding/json"
@@ -12,9 +12,9 @@ import (
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/money"
-	ap "github.com/erpbackbone/backbone/modules/ap/adapters/plugin"
+	applugin "github.com/erpbackbone/backbone/modules/ap/adapters/plugin"
 	"github.com/erpbackbone/backbone/modules/ap/contract"
-	gl "github.com/erpbackbone/backbone/modules/gl/adapters/plugin"
+	glplugin "github.com/erpbackbone/backbone/modules/gl/adapters/plugin"
 	"github.com/erpbackbone/backbone/test/moduletest"
 )
 
@@ -174,7 +174,7 @@ func foldPayments(t *testing.T, log []event.Recorded, asOf event.Date, known eve
 // dates and sequences.
 func TestPaymentReports_OnPostgres(t *testing.T) {
 	t.Parallel()
-	b := moduletest.NewOnPostgres(t, gl.New(), ap.New())
+	b := moduletest.NewOnPostgres(t, glplugin.New(), applugin.New())
 	b.Execute("admin", "gl.configure_ledger", `{"functional_currency":"EUR","rate_age_days":3660,"default_dimensions":{"department":"FIN"},"second_person":false,"orderly_close":false,
 		"posting_profile":{"ap_control":"2000","bank":"1010","default_expense":"6000","retained_earnings":"3100","fx_gain":"7000","fx_loss":"7010","fx_clearing":"1090"}}`)
 	for _, account := range []string{`"2000","type":"liability","control":"ap"`, `"1010","type":"asset"`, `"1011","type":"asset"`, `"1090","type":"asset"`, `"6000","type":"expense"`, `"3100","type":"equity"`, `"7000","type":"income"`, `"7010","type":"expense"`} {

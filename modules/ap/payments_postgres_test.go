@@ -1,4 +1,4 @@
-package plugin_test
+package ap_test
 
 import (
 	"encoding/json"
@@ -8,15 +8,15 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/domain/fault"
-	ap "github.com/erpbackbone/backbone/modules/ap/adapters/plugin"
-	gl "github.com/erpbackbone/backbone/modules/gl/adapters/plugin"
+	applugin "github.com/erpbackbone/backbone/modules/ap/adapters/plugin"
+	glplugin "github.com/erpbackbone/backbone/modules/gl/adapters/plugin"
 	"github.com/erpbackbone/backbone/test/moduletest"
 )
 
 // newPostgresBooks opens books in EUR of January 2026 on PostgreSQL, with a vendor V1 who can be paid.
 func newPostgresBooks(t *testing.T) *moduletest.Books {
 	t.Helper()
-	b := moduletest.NewOnPostgres(t, gl.New(), ap.New())
+	b := moduletest.NewOnPostgres(t, glplugin.New(), applugin.New())
 	b.Execute("admin", "gl.configure_ledger", `{"functional_currency":"EUR","default_dimensions":{"department":"FIN"},"second_person":false,"orderly_close":false,
 		"posting_profile":{"ap_control":"2000","bank":"1010","default_expense":"6000","retained_earnings":"3100"}}`)
 	for _, account := range []string{`"2000","type":"liability","control":"ap"`, `"1010","type":"asset"`, `"6000","type":"expense"`, `"3100","type":"equity"`} {

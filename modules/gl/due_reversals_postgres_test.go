@@ -1,4 +1,4 @@
-package plugin_test
+package gl_test
 
 import (
 	"fmt"
@@ -10,8 +10,8 @@ import (
 	"github.com/erpbackbone/backbone/test/moduletest"
 )
 
-// TestRunDueReversals posts many numbers of one series in one batch, on PostgreSQL.
-func TestRunDueReversals(t *testing.T) {
+// TestRunDueReversals_OnPostgres posts many numbers of one series in one batch, on PostgreSQL.
+func TestRunDueReversals_OnPostgres(t *testing.T) {
 	t.Parallel()
 	b := moduletest.NewOnPostgres(t, plugin.New())
 	b.Execute("admin", "gl.configure_ledger", `{"functional_currency": "EUR", "default_dimensions": {"department": "OPS"}, "second_person": false}`)

@@ -1,4 +1,4 @@
-package plugin_test
+package ap_test
 
 import (
 	"encoding/json"
@@ -8,9 +8,9 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	ap "github.com/erpbackbone/backbone/modules/ap/adapters/plugin"
+	applugin "github.com/erpbackbone/backbone/modules/ap/adapters/plugin"
 	"github.com/erpbackbone/backbone/modules/gl/adapters/bankfile"
-	gl "github.com/erpbackbone/backbone/modules/gl/adapters/plugin"
+	glplugin "github.com/erpbackbone/backbone/modules/gl/adapters/plugin"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/moduletest"
 )
@@ -25,7 +25,7 @@ const camtStatement = `<Document xmlns="urn:iso:std:iso:20022:tech:xsd:camt.053.
 // payment's id; then the bank sends the money back.
 func TestBankStatement_Payment(t *testing.T) {
 	t.Parallel()
-	b := moduletest.NewOnPostgres(t, gl.New(), ap.New())
+	b := moduletest.NewOnPostgres(t, glplugin.New(), applugin.New())
 	b.Execute("admin", "gl.configure_ledger", `{"functional_currency":"EUR","default_dimensions":{"department":"FIN"},"second_person":false,"orderly_close":false,
 		"posting_profile":{"ap_control":"2000","bank":"1010","default_expense":"6000","retained_earnings":"3100"}}`)
 	for _, account := range []string{`"2000","type":"liability","control":"ap"`, `"1010","type":"asset"`, `"6000","type":"expense"`, `"3100","type":"equity"`} {
