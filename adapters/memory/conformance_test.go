@@ -25,6 +25,7 @@ func TestConformance(t *testing.T) {
 		ReadModel: func(_ *testing.T, s conformance.Store) conformance.ReadModel {
 			return conformance.MemoryReadModel{ReadModels: s.(conformance.MemoryStore).Database.ReadModels}
 		},
+		ConditionRaces: 1000,
 	})
 }
 

@@ -25,6 +25,14 @@ func TestConformance(t *testing.T) {
 	})
 }
 
+// TestDrillConditionRaces runs five times as many races for an append condition as TestConformance.
+func TestDrillConditionRaces(t *testing.T) {
+	t.Parallel()
+	h := newHarness(func(_ *testing.T, dsn string) string { return dsn })
+	h.ConditionRaces *= 5
+	conformance.RunConditionRaces(t, h)
+}
+
 // newHarness makes stores whose key stores are where keyStore says. Eight legal entities have tables of their
 // own; the hundreds after them share tables, since each new table makes all statements be planned again.
 func newHarness(keyStore func(t *testing.T, dsn string) (keysDSN string)) conformance.EventStoreHarness {
@@ -47,6 +55,7 @@ func newHarness(keyStore func(t *testing.T, dsn string) (keysDSN string)) confor
 		ReadModel: func(_ *testing.T, s conformance.Store) conformance.ReadModel {
 			return readModel{s.(pgtest.Combined).Database}
 		},
+		ConditionRaces: 200,
 	}
 }
 

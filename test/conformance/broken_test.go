@@ -219,6 +219,7 @@ func TestEventStoreSuite(t *testing.T) {
 		ReadModel: func(_ *testing.T, s conformance.Store) conformance.ReadModel {
 			return conformance.MemoryReadModel{ReadModels: database(s).ReadModels}
 		},
+		ConditionRaces: 1000,
 	})
 }
 

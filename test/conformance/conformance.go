@@ -76,6 +76,9 @@ type EventStoreHarness struct {
 	// Leases returns the leases of a store made by New. Sub-tests fence projections with them;
 	// RunLeases checks the leases themselves.
 	Leases func(s Store) ports.Leases
+	// ConditionRaces is how often writers race for an append condition. Stores that let two of them
+	// win do so in few of the races.
+	ConditionRaces int
 }
 
 // LogName is the log name of every store that the suite bootstraps.
@@ -150,6 +153,13 @@ func RunAppends(t *testing.T, h EventStoreHarness) {
 	})
 }
 
+// RunConditionRaces runs the races for an append condition alone, for as many of them as RunEventStore has no
+// time for.
+func RunConditionRaces(t *testing.T, h EventStoreHarness) {
+	t.Helper()
+	raceCondition(t, newSuite(t, h))
+}
+
 type promiseGroup struct {
 	name     string
 	promises []promise
@@ -180,6 +190,8 @@ type suite struct {
 	changed   eventtype.Registration
 	closed    eventtype.Registration
 
+	conditionRaces int
+
 	mu    sync.Mutex
 	count int
 }
@@ -187,7 +199,7 @@ type suite struct {
 func newSuite(t *testing.T, h EventStoreHarness) *suite {
 	t.Helper()
 	clock := NewClock()
-	s := &suite{store: h.New(t, clock), clock: clock, ids: newIDSource()}
+	s := &suite{store: h.New(t, clock), clock: clock, ids: newIDSource(), conditionRaces: h.ConditionRaces}
 	s.readModel, s.keys, s.leases = h.ReadModel(t, s.store), h.Keys(t, s.store), h.Leases(s.store)
 	ctx := context.Background()
 	require.NoError(t, s.store.Bootstrap(ctx, ports.Installation{LogName: LogName, Deployment: Deployment, CreatedAt: clock.Now()}))

@@ -29,6 +29,8 @@
 //			ReadModel: func(t *testing.T, s conformance.Store) conformance.ReadModel { ... },
 //			Keys:      func(t *testing.T, s conformance.Store) *conformance.KeyRegister { ... },
 //			Leases:    func(s conformance.Store) ports.Leases { ... },
+//
+//			ConditionRaces: 1000,
 //		})
 //	}
 //

@@ -91,7 +91,7 @@ func (b *partition) compete(t *testing.T, n, rounds int, code string, build func
 
 func raceCondition(t *testing.T, s *suite) {
 	b := s.newPartition(t)
-	b.compete(t, 16, 1000, concurrency.CodeConditionFailed, func(round, i int) ports.AppendRequest {
+	b.compete(t, 16, s.conditionRaces, concurrency.CodeConditionFailed, func(round, i int) ports.AppendRequest {
 		tag := fmt.Sprint("round", round)
 		r := b.request(b.event(s.opened, stream(fmt.Sprint(round, "-", i)), tagged(tag)))
 		r.Conditions = absent(0, tag, s.opened.Type)
