@@ -51,7 +51,8 @@ type feedReader struct {
 	mu     sync.Mutex
 	cursor string
 	last   map[event.PartitionID]event.Sequence
-	calm   bool // connections do not break any more
+	calm   bool          // connections do not break any more
+	pace   time.Duration // of every page, besides its way
 }
 
 // connect reads for a time.
@@ -84,6 +85,12 @@ func (r *feedReader) connected(ctx context.Context, d time.Duration, do func(ctx
 	return do(ctx)
 }
 
+func (r *feedReader) setPace(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.pace = d
+}
+
 // has requires that the reader got every event of legal entities.
 func (r *feedReader) has(entities ...ports.LegalEntity) error {
 	r.mu.Lock()
@@ -104,10 +111,13 @@ type feedSink struct {
 
 // Events implements live.Sink.
 func (s feedSink) Events(ctx context.Context, events []event.Recorded, cursors []string) error {
-	if err := s.node.link.pass(ctx, latency(s.reader.random)); err != nil {
+	r := s.reader
+	r.mu.Lock()
+	pace := r.pace
+	r.mu.Unlock()
+	if err := s.node.link.pass(ctx, pace+latency(r.random)); err != nil {
 		return live.ErrDisconnected
 	}
-	r := s.reader
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.random.Float64() < 0.05 && !r.calm {
@@ -167,13 +177,19 @@ func (f *feeds) settle(ctx context.Context) error {
 // which a feed looks at the log again.
 const liveWithin = 10 * time.Second
 
-// proveLive writes an event about when a reader connects and one soon after it, and requires that the
-// reader gets both without connecting again.
+// slowestPage is how long a reader takes for a page at most while that is proven.
+const slowestPage = 100 * time.Millisecond
+
+// proveLive writes an event about when a slow reader connects and one soon after it, which no later
+// event follows, and requires that the reader gets both without connecting again. The second may come
+// while the feed still sends the first.
 func (f *feeds) proveLive(ctx context.Context, r *feedReader, n int) error {
 	random := f.world.random(fmt.Sprintf("writer %d", n))
 	entity := f.world.entities[n%len(f.world.entities)]
+	r.setPace(time.Duration(random.Int64N(int64(slowestPage))))
+	defer r.setPace(0)
 	return r.connected(ctx, time.Hour, func(context.Context) error {
-		for i, wait := range []time.Duration{2 * latency(random), 500 * time.Millisecond} {
+		for i, wait := range []time.Duration{2 * latency(random), time.Duration(random.Int64N(int64(slowestPage)))} {
 			if err := ports.Sleep(ctx, wait); err != nil {
 				return err
 			}
