@@ -165,7 +165,7 @@ func (f *feeds) settle(ctx context.Context) error {
 		return nil
 	}
 	f.proven = true
-	for n := range 5 * len(f.readers) {
+	for n := range 3 * len(f.readers) {
 		if err := f.proveLive(ctx, f.readers[n%len(f.readers)], n); err != nil {
 			return err
 		}
@@ -177,8 +177,8 @@ func (f *feeds) settle(ctx context.Context) error {
 // which a feed looks at the log again.
 const liveWithin = 10 * time.Second
 
-// slowestPage is how long a reader takes for a page at most while that is proven.
-const slowestPage = 100 * time.Millisecond
+// slowPage is how long a reader takes for a page while that is proven.
+const slowPage = 100 * time.Millisecond
 
 // proveLive writes an event about when a slow reader connects and one soon after it, which no later
 // event follows, and requires that the reader gets both without connecting again. The second may come
@@ -186,10 +186,10 @@ const slowestPage = 100 * time.Millisecond
 func (f *feeds) proveLive(ctx context.Context, r *feedReader, n int) error {
 	random := f.world.random(fmt.Sprintf("writer %d", n))
 	entity := f.world.entities[n%len(f.world.entities)]
-	r.setPace(time.Duration(random.Int64N(int64(slowestPage))))
+	r.setPace(slowPage)
 	defer r.setPace(0)
 	return r.connected(ctx, time.Hour, func(context.Context) error {
-		for i, wait := range []time.Duration{2 * latency(random), time.Duration(random.Int64N(int64(slowestPage)))} {
+		for i, wait := range []time.Duration{2 * latency(random), time.Duration(random.Int64N(int64(slowPage)))} {
 			if err := ports.Sleep(ctx, wait); err != nil {
 				return err
 			}
