@@ -26,6 +26,7 @@ type link struct {
 	random   map[operation]*rand.Rand // so that one operation's calls do not change another's
 	arriving map[instant]*arrivals    // calls whose fate is not drawn yet
 	freezing freezing                 // what is to freeze the node
+	froze    time.Time                // when the node stopped
 	frozen   time.Time                // until when nothing of the node moves
 	cutOff   time.Time                // until when the node and the key store do not reach each other
 	dead     bool                     // killed: nothing of the node reaches anything any more
@@ -233,9 +234,21 @@ func (w *world) sleepAlone(ctx context.Context, d time.Duration) error {
 func (l *link) freeze(d time.Duration) {
 	if d > 0 {
 		l.mu.Lock()
-		l.frozen = time.Now().Add(d)
+		l.froze = time.Now()
+		l.frozen = l.froze.Add(d)
 		l.mu.Unlock()
 	}
+}
+
+// healthCheck is how soon a load balancer notices that a node does not move.
+const healthCheck = time.Second
+
+// isStuck reports whether the node has not moved for so long that load balancers leave it out.
+func (l *link) isStuck() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	now := time.Now()
+	return now.Before(l.frozen) && now.Sub(l.froze) >= healthCheck
 }
 
 // thaw waits until the node is not frozen. What waited then moves at different times.

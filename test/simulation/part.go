@@ -60,8 +60,17 @@ func pause(ctx context.Context, r *rand.Rand, d time.Duration) error {
 	return ports.Sleep(ctx, time.Duration((0.2+r.ExpFloat64())*float64(d)))
 }
 
-// anyNode is the process that a load balancer chooses, nil if it finds none.
-func (w *world) anyNode(r *rand.Rand) *run { return w.nodes[r.IntN(len(w.nodes))].current() }
+// anyNode is the process that a load balancer chooses, nil if it finds none. A node that does not move
+// gets no requests any more.
+func (w *world) anyNode(r *rand.Rand) *run {
+	first := r.IntN(len(w.nodes))
+	for i := range w.nodes {
+		if n := w.nodes[(first+i)%len(w.nodes)].current(); n == nil || !n.link.isStuck() {
+			return n
+		}
+	}
+	return w.nodes[first].current()
+}
 
 // requestTimeout is how long a client waits for an answer.
 const requestTimeout = 30 * time.Second

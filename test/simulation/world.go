@@ -68,11 +68,15 @@ func (storeClock) Now() time.Time { return time.Now() }
 // begin is when the simulation begins; bubbles begin in the year 2000.
 var begin = time.Date(2026, 3, 2, 8, 0, 0, 0, time.UTC)
 
+// transactionLimit is shorter than that of production: the faults of a run last 15 seconds, in which a
+// node has to freeze, lose its transaction to another one, and come back.
+const transactionLimit = 5 * time.Second
+
 func newWorld(p program, seed uint64) *world {
 	_ = ports.Sleep(context.Background(), time.Until(begin)) // it does not end early
 	w := &world{program: p, broken: map[string]int{}, ends: map[int64]bool{}, seed: seed, keyStore: memory.NewKeyStore(), kms: memory.NewKeyService(storeClock{}), exports: memory.NewExportStore(), began: time.Now()}
 	w.keyStore.SetClock(storeClock{})
-	w.database = memory.New(memory.Config{Clock: storeClock{}, Keys: w.keyStore, TransactionLimit: 15 * time.Second, Random: rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16), byte(seed >> 24)})})
+	w.database = memory.New(memory.Config{Clock: storeClock{}, Keys: w.keyStore, TransactionLimit: transactionLimit, Random: rand.NewChaCha8([32]byte{byte(seed), byte(seed >> 8), byte(seed >> 16), byte(seed >> 24)})})
 	return w
 }
 
