@@ -178,7 +178,7 @@ func (s *SubscriptionStore) Deliver(ctx context.Context, uid event.ID, p event.P
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := cmp.Or(d.lock.check(turn), tx.checkFailures()); err != nil {
+	if err := cmp.Or(ctx.Err(), d.lock.check(turn), tx.checkFailures()); err != nil {
 		return false, err
 	}
 	d.cursor, d.messages = tx.cursor, tx.messages

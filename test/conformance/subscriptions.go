@@ -59,7 +59,7 @@ func SubscriptionPromises() []SubscriptionPromise {
 		{"parked messages are paged and grouped", parkedPages},
 		{"breaker opens once at its threshold", breakerOpens},
 		{"failures of one delivery add up", breakerTwice},
-		{"delivery with an ended context does not run", endedContexts},
+		{"delivery whose context ends stores nothing", endedContexts},
 		{"one of many opens the breaker", breakerRace},
 		{"absent consumers are forgotten", consumersLeave},
 		{"deleted subscription delivers nothing", deleted},
@@ -856,7 +856,7 @@ func breakerTwice(t require.TestingT, d *SubscriptionFixture) {
 	require.Equal(t, []bool{false}, opened, "it is open already")
 }
 
-// endedContexts delivers with a context that has ended.
+// endedContexts delivers with a context that has ended, and with one that ends during the delivery.
 func endedContexts(t require.TestingT, d *SubscriptionFixture) {
 	s := d.create(t, "s")
 	for _, wait := range []bool{true, false} {
@@ -865,6 +865,21 @@ func endedContexts(t require.TestingT, d *SubscriptionFixture) {
 		})
 		require.ErrorIs(t, err, context.Canceled)
 		require.False(t, ran)
+
+		ctx, cancel := context.WithCancel(context.Background())
+		ran, err = d.Store.Deliver(ctx, s.UID, d.Entities[0].Partition, wait, func(ctx context.Context, tx ports.DeliveryTx) error {
+			c := tx.Cursor()
+			c.ReadThrough = 1
+			err := tx.Save(ctx, c, nil, nil)
+			cancel()
+			return err
+		})
+		require.ErrorIs(t, err, context.Canceled)
+		require.False(t, ran)
+		d.in(t, s.UID, 0, func(_ context.Context, tx ports.DeliveryTx) error {
+			require.Zero(t, tx.Cursor().ReadThrough, "nothing of it was stored")
+			return nil
+		})
 	}
 }
 

@@ -95,7 +95,7 @@ var mutants = []mutant{
 		{deliveriesFile, "delete(d.messages, n)\n", "_ = n\n"},
 	}},
 	{"store commits ended deliveries", "a frozen node commits a delivery after its transaction was ended and another node has gone on", promise, []change{
-		{deliveriesFile, "if err := cmp.Or(d.lock.check(turn), tx.checkFailures()); err != nil {", "if err := error(nil); err != nil {"},
+		{deliveriesFile, "if err := cmp.Or(ctx.Err(), d.lock.check(turn), tx.checkFailures()); err != nil {", "if err := error(nil); err != nil {"},
 	}},
 	{"store does not fence publishers", "a publisher of an earlier term moves the cursor, also back", conformanceSuite, []change{
 		{publishersFile, "if c.Term > term {", "if false && c.Term > term {"},
