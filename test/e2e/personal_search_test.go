@@ -39,7 +39,10 @@ func TestPersonalSearch(t *testing.T) {
 		require.NoError(t, json.Unmarshal(a.body, &found))
 		return found
 	}
-	testkit.Eventually(t, endTime, func() bool { return len(search(s.officer, `{"email":"ADA@example.org"}`).Persons) > 0 }, "the person is found")
+	testkit.Eventually(t, endTime, func() bool {
+		found := search(s.officer, `{"email":"ADA@example.org"}`)
+		return len(found.Persons) > 0 && len(found.Behind) == 0
+	}, "the person is found, and no legal entity is behind")
 	found := search(s.approver, `{"name":"mosley, ADA","legal_entity":"DEMF"}`)
 	require.Len(t, found.Persons, 1)
 	require.Equal(t, s.subject, found.Persons[0].Subject)
