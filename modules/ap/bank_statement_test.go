@@ -8,11 +8,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
-	applugin "github.com/erpbackbone/backbone/modules/ap/adapters/plugin"
 	"github.com/erpbackbone/backbone/modules/gl/adapters/bankfile"
-	glplugin "github.com/erpbackbone/backbone/modules/gl/adapters/plugin"
 	"github.com/erpbackbone/backbone/ports"
-	"github.com/erpbackbone/backbone/test/moduletest"
 )
 
 const camtStatement = `<Document xmlns="urn:iso:std:iso:20022:tech:xsd:camt.053.001.08"><BkToCstmrStmt><Stmt><Id>%s</Id>
@@ -25,21 +22,7 @@ const camtStatement = `<Document xmlns="urn:iso:std:iso:20022:tech:xsd:camt.053.
 // payment's id; then the bank sends the money back.
 func TestBankStatement_Payment(t *testing.T) {
 	t.Parallel()
-	b := moduletest.NewOnPostgres(t, glplugin.New(), applugin.New())
-	b.Execute("admin", "gl.configure_ledger", `{"functional_currency":"EUR","default_dimensions":{"department":"FIN"},"second_person":false,"orderly_close":false,
-		"posting_profile":{"ap_control":"2000","bank":"1010","default_expense":"6000","retained_earnings":"3100"}}`)
-	for _, account := range []string{`"2000","type":"liability","control":"ap"`, `"1010","type":"asset"`, `"6000","type":"expense"`, `"3100","type":"equity"`} {
-		b.Execute("gl_accountant", "gl.define_account", `{"name":"Account","code":`+account+`}`)
-	}
-	b.Execute("gl_accountant", "gl.define_dimension_value", `{"dimension":"department","value":"FIN","name":"Finance"}`)
-	b.Execute("controller", "gl.define_fiscal_year", `{"label":"2026","start":"2026-01-01","end":"2026-12-31"}`)
-	for _, m := range []string{"gl", "ap"} {
-		b.Execute("controller", "gl.open_period", `{"module":"`+m+`","period":"2026-01"}`)
-	}
-	b.Execute("admin", "ap.configure", `{"second_person":false,"bank_accounts":{"MAIN":{"iban":"NL91ABNA0417164300","currency":"EUR"}}}`)
-	b.Execute("vendor_admin", "ap.register_vendor", `{"vendor_id":"V1","name":"Vendor","country":"DE","registration_id":"R1"}`)
-	b.Execute("ap_clerk", "ap.request_bank_change", `{"vendor_id":"V1","currency":"EUR","iban":"DE89370400440532013000","holder":"Vendor","evidence_ref":"L1","reason":"first"}`)
-	b.Execute("vendor_admin", "ap.approve_bank_change", `{"request_id":"V1-B1","verification":"called back"}`)
+	b := newPostgresBooks(t)
 	invoice := b.Execute("ap_clerk", "ap.submit_invoice", `{"vendor_id":"V1","invoice_number":"A","invoice_date":"2026-01-10","due_date":"2026-01-20","currency":"EUR","total_amount":70,
 		"lines":[{"line_number":1,"amount":70,"account":"6000"}]}`).Events[0].Stream.ID
 	b.Execute("approver", "ap.approve_invoice", `{"invoice_id":"`+invoice+`"}`)
