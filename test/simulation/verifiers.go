@@ -41,9 +41,10 @@ func (p *verifiers) work() {
 				}
 			}
 		})
+		looking := p.world.random(fmt.Sprintf("reader of verifications %d", i))
 		p.world.begin(func(ctx context.Context) {
-			for pause(ctx, r, 500*time.Millisecond) == nil {
-				_ = p.look(ctx, r, r.Float64() < 0.1)
+			for pause(ctx, looking, 500*time.Millisecond) == nil {
+				_ = p.look(ctx, looking, looking.Float64() < 0.1)
 			}
 		})
 	}
