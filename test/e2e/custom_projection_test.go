@@ -5,6 +5,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 	"time"
@@ -97,7 +98,8 @@ fold: |
 		require.Equal(t, http.StatusNotFound, must(d.as(t, "admin").do("GET", "/api/admin/projections/"+foreign, "")).status)
 		require.Equal(t, http.StatusNotFound, must(d.as(t, "admin").do("DELETE", "/api/admin/projections/"+foreign, "")).status)
 	}
-	require.Regexp(t, `(?m)^spend +1 +running +0 `, ok("operator", "projections", "list"))
+	spendCaughtUp := regexp.MustCompile(`(?m)^spend +1 +running +0 `) // with all legal entities
+	testkit.Eventually(t, endTime, func() bool { return spendCaughtUp.MatchString(ok("operator", "projections", "list")) }, "the projection catches up")
 	require.Contains(t, ok("operator", "projections", "show", "spend"), "spend, version 1: running")
 	expect(t, http.StatusUnprocessableEntity, "projection.built_in", must(d.as(t, "admin").do("PUT", "/api/admin/projections/gl.ledger", `{"name":"gl.ledger","key":".id","fold":".event"}`)))
 

@@ -3,6 +3,7 @@ package e2e
 import (
 	"encoding/json"
 	"net/http"
+	"regexp"
 	"testing"
 
 	"github.com/jackc/pgx/v5"
@@ -60,7 +61,8 @@ func TestProjectionCommands(t *testing.T) {
 		return func() bool { status, at, head := in(entity); return status == "running" && at == head }
 	}
 
-	require.Regexp(t, `(?m)^ap\.vendors +2 +running +0 `, ok("projections", "list"))
+	vendorsCaughtUp := regexp.MustCompile(`(?m)^ap\.vendors +2 +running +0 `) // with all legal entities
+	testkit.Eventually(t, endTime, func() bool { return vendorsCaughtUp.MatchString(ok("projections", "list")) }, "the projection catches up")
 	require.Regexp(t, `gl\.ledger, version \d+: running`, ok("projections", "show", "gl.ledger"))
 	var printed projectionView
 	require.NoError(t, json.Unmarshal([]byte(ok("projections", "show", projection, "--json")), &printed))
