@@ -22,6 +22,7 @@ import (
 	"github.com/erpbackbone/backbone/cmd/wire"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/testkit/natstest"
 )
 
@@ -155,7 +156,7 @@ func (f *fanoutFixture) encoding(period time.Duration) (s sample) {
 		group, ctx := errgroup.WithContext(t.Context())
 		group.SetLimit(c.Workers)
 		var mu sync.Mutex
-		for id, head := range heads {
+		for id, head := range ports.WithoutAdministration(heads) {
 			group.Go(func() error {
 				for after := event.Sequence(0); after < head.Sequence; {
 					page, err := app.Store.Audit.ChainPage(ctx, id, after, c.Batch)
@@ -189,7 +190,7 @@ func reportFanout(t *testing.T, o options, s *bookFixtures, figures *table) {
 	f := &fanoutFixture{books: s.books(t), t: t, options: o}
 	heads, err := f.server.App.Store.Events.PartitionHeads(t.Context())
 	require.NoError(t, err)
-	for _, head := range heads {
+	for _, head := range ports.WithoutAdministration(heads) {
 		f.total += int(head.Sequence)
 	}
 	encoding := &variant{name: "reading and encoding", measure: f.encoding}

@@ -97,7 +97,7 @@ func (o httpAPI) acknowledge(_ context.Context, id, consumer, legalEntity string
 	return err
 }
 
-// subscriptionFixture measures subscriptions of one service identity of the demonstration.
+// subscriptionFixture measures subscriptions of one person of the demonstration, who sees all event types.
 type subscriptionFixture struct {
 	*books
 	t     *testing.T
@@ -112,7 +112,7 @@ func newSubscriber(t *testing.T, s *bookFixtures) *subscriptionFixture {
 	u := &subscriptionFixture{t: t, node: s.node(t), books: s.books(t)}
 	u.count = min(subscribedEvents, u.whole.events)
 	var err error
-	u.owner, err = u.node.server.App.Tenancy.Authenticate(t.Context(), u.tokens["module"])
+	u.owner, err = u.node.server.App.Tenancy.Authenticate(t.Context(), u.tokens["controller"])
 	require.NoError(t, err)
 	require.Equal(t, demo.Tenant, u.owner.TenantID)
 	return u
@@ -193,7 +193,7 @@ func (u *subscriptionFixture) reading(limit int) *variant {
 func reportSubscriptions(t *testing.T, o options, s *bookFixtures, figures *table) {
 	u := newSubscriber(t, s)
 	inGo := goAPI{u.node.server.App.Subscriptions, u.owner}
-	clients := newClients(t, 4, u.node.address, u.tokens["module"])
+	clients := newClients(t, 4, u.node.address, u.tokens["controller"])
 	inProcess := func(int) subscriptionAPI { return inGo }
 	remote := func(consumer int) subscriptionAPI { return httpAPI{clients[consumer]} }
 	reading := u.reading(subscriptions.MaxPoll)
