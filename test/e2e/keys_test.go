@@ -142,22 +142,25 @@ func TestDrillKeyServiceOutage(t *testing.T) {
 	testkit.Eventually(t, endTime, func() bool { return ready().Status == "ok" }, "readiness is ok")
 
 	// A rotation runs while the server runs.
+	type epoch struct {
+		State string `json:"state"`
+		Keys  int    `json:"keys"`
+	}
+	epochs := func() []epoch {
+		t.Helper()
+		var listed struct {
+			Epochs []epoch `json:"epochs"`
+		}
+		list := command(t, i.env, "keys", "list", "--json")
+		require.Zero(t, list.code, list)
+		require.NoError(t, json.Unmarshal([]byte(list.stdout), &listed))
+		return listed.Epochs
+	}
+	const keys = 4 // two persons, and the tenant's secrets for fingerprints and for the index of persons, which a node makes when it comes to them
+	testkit.Eventually(t, endTime, func() bool { return epochs()[0].Keys == keys }, "the index has its secret")
 	rotated := command(t, i.env, "keys", "rotate", "--tenant", "acme", "--json")
 	require.Zero(t, rotated.code, rotated)
-	var listed struct {
-		Epochs []struct {
-			Epoch int    `json:"epoch"`
-			State string `json:"state"`
-			Keys  int    `json:"keys"`
-		} `json:"epochs"`
-	}
-	list := command(t, i.env, "keys", "list", "--json")
-	require.Zero(t, list.code, list)
-	require.NoError(t, json.Unmarshal([]byte(list.stdout), &listed))
-	require.Len(t, listed.Epochs, 2)
-	require.Equal(t, []string{"deleting", "active"}, []string{listed.Epochs[0].State, listed.Epochs[1].State})
-	require.Zero(t, listed.Epochs[0].Keys, "all keys were wrapped again")
-	require.GreaterOrEqual(t, listed.Epochs[1].Keys, 3, "two persons and the tenant's secrets, of which the index of persons may have made one by now")
+	require.Equal(t, []epoch{{"deleting", 0}, {"active", keys}}, epochs())
 	require.Equal(t, "e-1@example.org", email(hr))
 	require.NoError(t, hr.want(201, nil, "POST", "/api/events", batch(recordEmployee("FRMF", "E-3"))))
 	require.True(t, kms.alive())
