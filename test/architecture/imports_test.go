@@ -37,6 +37,8 @@ var layers = []layer{
 	// Names are found in whichever form of Unicode and case they are written.
 	{"domain/blindindex/", []string{"domain/"}, []string{"golang.org/x/text/unicode/norm", "golang.org/x/text/cases"}},
 	{"domain/companyname/", []string{"domain/"}, []string{"golang.org/x/text/unicode/norm", "golang.org/x/text/cases"}},
+	// Hashes of Merkle trees: no I/O.
+	{"domain/globallog/", []string{"domain/"}, []string{"golang.org/x/mod/sumdb/tlog"}},
 	{"domain/", []string{"domain/"}, []string{"github.com/oklog/ulid/"}},
 	{"ports/", []string{"domain/"}, nil},
 	// Erasures and redactions are requests that two persons decide on.
