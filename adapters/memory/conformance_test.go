@@ -115,3 +115,11 @@ func TestRecordedSubscriptions(t *testing.T) {
 	t.Parallel()
 	conformance.RunRecordedSubscriptions(t, newMemoryStore)
 }
+
+func TestGlobalLog(t *testing.T) {
+	t.Parallel()
+	conformance.RunGlobalLog(t, func(*testing.T) conformance.GlobalLogHarness {
+		d := memory.New(memory.Config{})
+		return conformance.GlobalLogHarness{GlobalLog: d.GlobalLog, Appender: d.Appender, Directory: d.Directory, Types: d.Registry}
+	})
+}

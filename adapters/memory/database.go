@@ -32,6 +32,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/globallog"
 	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/domain/shredding"
@@ -74,6 +75,7 @@ type Database struct {
 	AccessLog           *AccessLog
 	BlindIndex          *BlindIndex
 	Papers              *Papers
+	GlobalLog           *GlobalLog
 }
 
 // state is what all objects of a database share.
@@ -112,6 +114,8 @@ type state struct {
 	indexed map[event.PartitionID]ports.BlindIndexPosition
 
 	papers map[paperKey]storedPaper
+
+	global globalLog
 
 	subscriptions map[event.ID]*subscriptionRecord
 	endpoints     map[event.ID]ports.WebhookEndpoint
@@ -154,6 +158,7 @@ func New(c Config) *Database {
 		index:    map[blindindex.Entry]bool{},
 		indexed:  map[event.PartitionID]ports.BlindIndexPosition{},
 		papers:   map[paperKey]storedPaper{},
+		global:   globalLog{ends: map[event.PartitionID]event.Sequence{}, tiles: map[int][]globallog.Tile{}},
 	}
 	if s.clock == nil {
 		s.clock = systemClock{}
@@ -170,7 +175,7 @@ func New(c Config) *Database {
 		Projections: &Projections{s}, ProjectionVersions: &ProjectionVersions{s}, ProjectionRows: &ProjectionRows{s},
 		ProjectionSnapshots: &ProjectionSnapshots{s}, ProjectionTargets: &ProjectionTargets{}, ReadModels: &ReadModels{s},
 		Subscriptions: &SubscriptionStore{s}, Webhooks: &Webhooks{s}, Publishers: &Publishers{s}, Leases: &Leases{s},
-		Redactions: &Redactions{s}, AccessLog: &AccessLog{s}, BlindIndex: &BlindIndex{s}, Papers: &Papers{s},
+		Redactions: &Redactions{s}, AccessLog: &AccessLog{s}, BlindIndex: &BlindIndex{s}, Papers: &Papers{s}, GlobalLog: &GlobalLog{s},
 	}
 }
 

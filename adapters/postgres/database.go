@@ -11,6 +11,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/disclosure"
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog/appender"
+	"github.com/erpbackbone/backbone/adapters/postgres/globallog"
 	"github.com/erpbackbone/backbone/adapters/postgres/intents"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/adapters/postgres/leases"
@@ -57,6 +58,7 @@ type Database struct {
 	AccessLog           *disclosure.Store
 	BlindIndex          *blindindex.Store
 	Papers              *papers.Store
+	GlobalLog           *globallog.Store
 
 	db      *pg.Database
 	closing sync.Once
@@ -146,6 +148,7 @@ func Open(ctx context.Context, c Config) (*Database, error) {
 		AccessLog:           disclosure.New(db),
 		BlindIndex:          blindindex.New(db),
 		Papers:              papers.New(db),
+		GlobalLog:           globallog.New(db),
 		db:                  db,
 	}, nil
 }

@@ -38,12 +38,15 @@ BEGIN
 END
 $$;
 
--- The owner creates functions that belong to the redactor. It gains no right by the
--- membership: it owns the tables.
+-- The owner creates functions that belong to the redactor and to the sealer. It gains no right by
+-- the membership: it owns the tables.
 DO $$
 BEGIN
     IF NOT pg_catalog.pg_has_role('backbone_owner', 'backbone_redactor', 'MEMBER') THEN
         GRANT backbone_redactor TO backbone_owner;
+    END IF;
+    IF NOT pg_catalog.pg_has_role('backbone_owner', 'backbone_sealer', 'MEMBER') THEN
+        GRANT backbone_sealer TO backbone_owner;
     END IF;
 EXCEPTION WHEN unique_violation OR internal_error OR insufficient_privilege THEN
     NULL; -- another migration at the same time, or one that does not need it
