@@ -22,6 +22,7 @@ type Metrics struct {
 	subscriptions
 	feeds
 	fanout
+	globalLog
 	webhooks
 	entities
 
@@ -82,6 +83,7 @@ func New() *Metrics {
 		subscriptions:     newSubscriptions(f),
 		feeds:             newFeeds(f),
 		fanout:            newFanout(f),
+		globalLog:         newGlobalLog(f),
 		webhooks:          newWebhooks(f),
 		entities:          newEntities(f),
 	}

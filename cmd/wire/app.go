@@ -34,6 +34,7 @@ import (
 	"github.com/erpbackbone/backbone/application/disclosure"
 	"github.com/erpbackbone/backbone/application/entities"
 	"github.com/erpbackbone/backbone/application/erasure"
+	"github.com/erpbackbone/backbone/application/globallog"
 	"github.com/erpbackbone/backbone/application/live"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/papers"
@@ -117,6 +118,7 @@ type App struct {
 	entities    *entities.Service
 	snapshots   *streams.SnapshotService
 	heads       *subscriptions.HeadWatcher
+	sequencer   *globallog.Sequencer
 	feeds       *query.Feeds
 	live        *live.Service
 	ownedKeys   *keyService  // stopped by Close; nil where another closes it, or there is none
@@ -414,6 +416,7 @@ func (a *App) Run(ctx context.Context) {
 		running.Go(func() { a.personal.run(ctx, a, logFailure) })
 	}
 	running.Go(func() { a.heads.Run(ctx) })
+	running.Go(func() { a.sequencer.Run(ctx) })
 	running.Go(func() { a.rebuilds.Run(ctx) })
 	running.Go(func() { a.Subscriptions.Run(ctx) })
 	if a.webhooks != nil {

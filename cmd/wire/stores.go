@@ -36,6 +36,7 @@ type Stores struct {
 	AccessLog           AccessStore
 	BlindIndex          ports.BlindIndex
 	Papers              ports.Papers
+	GlobalLog           GlobalLogStore
 	Redactions          ports.Redactions // nil: payloads cannot be redacted
 
 	Chains verify.Store // what a verification reads
@@ -116,12 +117,19 @@ type AccessStore interface {
 	ports.AccessReader
 }
 
+// GlobalLogStore keeps the one order of all events, and the tree over it.
+type GlobalLogStore interface {
+	ports.GlobalLogWriter
+	ports.GlobalOrder
+	ports.GlobalTree
+}
+
 // storesOf are the stores of a database.
 func storesOf(d *postgres.Database) Stores {
 	return Stores{
 		Appender: d.Appender, Events: d.Events, Audit: d.Audit, PersonalRecords: d.PersonalRecords, Snapshots: d.Snapshots, Intents: d.Intents, Registry: d.Registry, Directory: d.Directory,
 		Projections: d.Projections, ProjectionVersions: d.ProjectionVersions, ProjectionRows: d.ProjectionRows, ProjectionSnapshots: d.ProjectionSnapshots, ProjectionTargets: d.ProjectionTargets,
-		Subscriptions: d.Subscriptions, Webhooks: d.Webhooks, Publishers: d.Publishers, Leases: d.Leases, AccessLog: d.AccessLog, BlindIndex: d.BlindIndex, Papers: d.Papers,
+		Subscriptions: d.Subscriptions, Webhooks: d.Webhooks, Publishers: d.Publishers, Leases: d.Leases, AccessLog: d.AccessLog, BlindIndex: d.BlindIndex, Papers: d.Papers, GlobalLog: d.GlobalLog,
 		Chains: d.Chains(), Ping: d.Ping, Close: d.Close,
 	}
 }

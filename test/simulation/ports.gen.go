@@ -13,6 +13,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/disclosure"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/globallog"
 	"github.com/erpbackbone/backbone/domain/intent"
 	"github.com/erpbackbone/backbone/domain/projection"
 	"github.com/erpbackbone/backbone/domain/shredding"
@@ -1705,6 +1706,83 @@ func (p papersPort) SweepPapers(a0 context.Context, a1 time.Time) (r0 int64, r1 
 	return
 }
 
+type globalLogStorePort struct {
+	link *link
+	to   wire.GlobalLogStore
+}
+
+func (p globalLogStorePort) ExtendGlobalLog(a0 context.Context, a1 []event.PartitionID, a2 int) (r0 []globallog.Range, r1 error) {
+	lost, err := p.link.call(a0, about("GlobalLogStore.ExtendGlobalLog", a2), func() error {
+		r0, r1 = p.to.ExtendGlobalLog(a0, a1, a2)
+		return r1
+	})
+	if lost {
+		r0 = *new([]globallog.Range)
+	}
+	r1 = err
+	return
+}
+
+func (p globalLogStorePort) GlobalEnds(a0 context.Context, a1 globallog.Position) (r0 map[event.PartitionID]event.Sequence, r1 error) {
+	lost, err := p.link.call(a0, about("GlobalLogStore.GlobalEnds"), func() error {
+		r0, r1 = p.to.GlobalEnds(a0, a1)
+		return r1
+	})
+	if lost {
+		r0 = *new(map[event.PartitionID]event.Sequence)
+	}
+	r1 = err
+	return
+}
+
+func (p globalLogStorePort) GlobalHashes(a0 context.Context, a1 int, a2 uint64, a3 uint64) (r0 []event.Hash, r1 error) {
+	lost, err := p.link.call(a0, about("GlobalLogStore.GlobalHashes", a1), func() error {
+		r0, r1 = p.to.GlobalHashes(a0, a1, a2, a3)
+		return r1
+	})
+	if lost {
+		r0 = *new([]event.Hash)
+	}
+	r1 = err
+	return
+}
+
+func (p globalLogStorePort) GlobalPositions(a0 context.Context, a1 []ports.EventPosition) (r0 map[ports.EventPosition]globallog.Position, r1 error) {
+	lost, err := p.link.call(a0, about("GlobalLogStore.GlobalPositions"), func() error {
+		r0, r1 = p.to.GlobalPositions(a0, a1)
+		return r1
+	})
+	if lost {
+		r0 = *new(map[ports.EventPosition]globallog.Position)
+	}
+	r1 = err
+	return
+}
+
+func (p globalLogStorePort) GlobalRanges(a0 context.Context, a1 ports.GlobalRangeQuery) (r0 []globallog.Range, r1 error) {
+	lost, err := p.link.call(a0, about("GlobalLogStore.GlobalRanges", a1.Limit), func() error {
+		r0, r1 = p.to.GlobalRanges(a0, a1)
+		return r1
+	})
+	if lost {
+		r0 = *new([]globallog.Range)
+	}
+	r1 = err
+	return
+}
+
+func (p globalLogStorePort) GlobalSize(a0 context.Context) (r0 uint64, r1 error) {
+	lost, err := p.link.call(a0, about("GlobalLogStore.GlobalSize"), func() error {
+		r0, r1 = p.to.GlobalSize(a0)
+		return r1
+	})
+	if lost {
+		r0 = *new(uint64)
+	}
+	r1 = err
+	return
+}
+
 type redactionsPort struct {
 	link *link
 	to   ports.Redactions
@@ -1840,6 +1918,7 @@ func wrapStores(l *link, to wire.Stores) wire.Stores {
 	to.AccessLog = accessStorePort{l, to.AccessLog}
 	to.BlindIndex = blindIndexPort{l, to.BlindIndex}
 	to.Papers = papersPort{l, to.Papers}
+	to.GlobalLog = globalLogStorePort{l, to.GlobalLog}
 	to.Redactions = redactionsPort{l, to.Redactions}
 	return to
 }

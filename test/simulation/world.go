@@ -98,7 +98,7 @@ func (w *world) stores() wire.Stores {
 	return wire.Stores{
 		Appender: d.Appender, Events: d.Events, Audit: d.Audit, PersonalRecords: d.PersonalRecords, Snapshots: d.Snapshots, Intents: d.Intents, Registry: d.Registry, Directory: d.Directory,
 		Projections: d.Projections, ProjectionVersions: d.ProjectionVersions, ProjectionRows: d.ProjectionRows, ProjectionSnapshots: d.ProjectionSnapshots, ProjectionTargets: d.ProjectionTargets,
-		Subscriptions: d.Subscriptions, Webhooks: d.Webhooks, Publishers: d.Publishers, Leases: d.Leases, AccessLog: d.AccessLog, BlindIndex: d.BlindIndex, Papers: d.Papers, Redactions: d.Redactions,
+		Subscriptions: d.Subscriptions, Webhooks: d.Webhooks, Publishers: d.Publishers, Leases: d.Leases, AccessLog: d.AccessLog, BlindIndex: d.BlindIndex, Papers: d.Papers, GlobalLog: d.GlobalLog, Redactions: d.Redactions,
 		Chains: d.Chains(), Ping: func(context.Context) error { return nil }, Close: func() {},
 	}
 }
