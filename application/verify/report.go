@@ -68,6 +68,8 @@ const (
 
 	RegistrationMismatch FindingKind = "registration_mismatch" // a version of an event type is not as its change registered it
 
+	GlobalLogMismatch FindingKind = "global_log_mismatch" // the global log is not that of the logs
+
 	ExportMalformed FindingKind = "export_malformed" // a line of the export file is not as it was written
 	ExportTruncated FindingKind = "export_truncated" // the export file has no trailer, or one that does not match
 	ExportDigest    FindingKind = "export_digest"    // the export file is not the one that was written

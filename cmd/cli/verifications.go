@@ -95,7 +95,7 @@ func (p *page) verification(v client.Verification, headFile string) {
 			name = "Event types of built-in modules"
 		}
 		found := findingsOf(e.Findings, e.SuppressedFindings)
-		p.registry(name, registryHead(e.Changes, e.HeadChange, e.HeadChecksum), &found)
+		p.other(name, registryHead(e.Changes, e.HeadChange, e.HeadChecksum), "change", &found)
 	}
 	if v.Erasures.Sound || v.Erasures.Finding != "" { // absent if the run compared none
 		p.erased(&erasureVerdict{v.Erasures.Finding})

@@ -177,6 +177,7 @@ func verifyLog(ctx context.Context, o verifyOptions) (sound bool, err error) {
 	for _, r := range v.reports {
 		sound = sound && r.Sound()
 	}
+	sound = sound && (v.globalLog == nil || v.globalLog.Sound())
 	sound = sound && (v.erasures == nil || v.erasures.Finding == "")
 	if sound && err == nil && o.ExportHead != "" {
 		if err = writeHeads(o.ExportHead, verify.HeadsOf(v.logName, started, v.reports, v.registries)); err == nil {
@@ -184,7 +185,7 @@ func verifyLog(ctx context.Context, o verifyOptions) (sound bool, err error) {
 		}
 	}
 	if o.json {
-		if writeErr := printJSON(o.out, verdictText{sound && err == nil, err == nil, v.reports, v.registries, v.erasures}); writeErr != nil {
+		if writeErr := printJSON(o.out, verdictText{sound && err == nil, err == nil, v.reports, v.registries, v.globalLog, v.erasures}); writeErr != nil {
 			return sound, writeErr
 		}
 		return sound, err
@@ -201,6 +202,7 @@ type verdict struct {
 	logName    string
 	reports    []verify.EntityReport
 	registries []verify.RegistryReport // nil: not verified, since there is no database
+	globalLog  *verify.GlobalLogReport // nil: not verified, since it is of all tenants
 	erasures   *erasureVerdict         // nil: not compared
 	headFile   string                  // written
 }
@@ -216,6 +218,7 @@ type verdictText struct {
 	Finished      bool                    `json:"finished"`
 	LegalEntities []verify.EntityReport   `json:"legal_entities"`
 	Registries    []verify.RegistryReport `json:"event_types,omitempty"`
+	GlobalLog     *verify.GlobalLogReport `json:"global_log,omitempty"`
 	Erasures      *erasureVerdict         `json:"erasures,omitempty"`
 }
 
@@ -254,8 +257,17 @@ func (v *verdict) database(ctx context.Context, o verifyOptions, show *progress,
 	if o.OpenKeys {
 		options = append(options, verify.OpenKeys(keys.DataKeys))
 	}
-	if v.reports, err = verify.Run(ctx, store.Chains(), o.Tenant, o.LegalEntities, onProgress, options...); err != nil || keys == nil {
+	if v.reports, err = verify.Run(ctx, store.Chains(), o.Tenant, o.LegalEntities, onProgress, options...); err != nil {
 		return err
+	}
+	if o.Tenant == "" && len(o.LegalEntities) == 0 {
+		report, err := verify.GlobalLog(ctx, store.GlobalLog, onProgress)
+		if v.globalLog = &report; err != nil {
+			return err
+		}
+	}
+	if keys == nil {
+		return nil
 	}
 	finding, compared, err := keys.CompareErased(ctx, o.Tenant)
 	if compared {
@@ -349,6 +361,9 @@ func (p *page) verdict(v *verdict, sound, finished bool, elapsed time.Duration) 
 		p.remarks(&v.reports[i], "this program")
 	}
 	p.registries(v.registries)
+	if v.globalLog != nil {
+		p.other("Global log", fmt.Sprintf("%s, root %s", counted(v.globalLog.Size, "event"), v.globalLog.Root), "position", &v.globalLog.FindingList)
+	}
 	if v.registries != nil { // a file has no keys
 		p.erased(v.erasures)
 	}
@@ -450,14 +465,14 @@ func (p *page) registries(reports []verify.RegistryReport) {
 		if r.Tenant != "" {
 			name += " of tenant " + r.Tenant
 		}
-		p.registry(name, counted(r.Versions, "version")+", "+registryHead(r.Changes, r.Head, r.Checksum), &r.FindingList)
+		p.other(name, counted(r.Versions, "version")+", "+registryHead(r.Changes, r.Head, r.Checksum), "change", &r.FindingList)
 	}
 }
 
-// registry writes the verdict about the log of a registry.
-func (p *page) registry(name, about string, found *verify.FindingList) {
+// other writes the verdict about what is not the log of a legal entity. Findings are at a place, such as a change.
+func (p *page) other(name, about, place string, found *verify.FindingList) {
 	p.line("%s: %s: %s", name, about, verdictOf(found))
-	p.damage(name, "change", found)
+	p.damage(name, place, found)
 }
 
 // registryHead is the end of a registry's log, which one without changes has not.

@@ -8,6 +8,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/domain/disclosure"
+	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
@@ -77,6 +78,23 @@ func (i *installation) administer() {
 	testkit.Eventually(i.t, time.Minute, func() bool {
 		return i.exec("SELECT FROM backbone.events WHERE type = '"+disclosure.AccessRecorded+"'") > 0
 	}, "the read is bound")
+}
+
+// completeTile appends events until the global log has a complete tile.
+func (i *installation) completeTile() {
+	i.t.Helper()
+	_, end := i.serve()
+	defer end()
+	for range 3 {
+		events := make([]object, 100)
+		for n := range events {
+			events[n] = object{"type": "fleet.truck.fuelled", "scope": object{"legal_entity": "DEMF"}, "stream": object{"type": "truck", "id": "T-11"}, "data": object{"litres": n}}
+		}
+		i.call("module", http.MethodPost, "/api/events", object{"events": events}, nil)
+	}
+	ranges, err := i.server.App.Store.GlobalLog.ExtendGlobalLog(i.t.Context(), []event.PartitionID{i.entity.Partition}, 1000)
+	require.NoError(i.t, err)
+	require.NotEmpty(i.t, ranges)
 }
 
 // parkMessage leaves a dead letter of a subscription, and a message that its consumer has.

@@ -164,7 +164,7 @@ func (v *table) attacks(columns []catalogColumn) (out []attack) {
 // TestTampering attacks every column that has a proof, is compared or heals, as a superuser for whom no
 // trigger fires, and restores the table after each attack. The attacks are shared out between two copies
 // of one installation: those that a node heals or compares go to the one that has a node, and each takes
-// the next of the others.
+// the next of the others. A third copy has the events of a complete tile of the global log.
 func TestTampering(t *testing.T) {
 	t.Parallel()
 	filled := install(t)
@@ -172,14 +172,16 @@ func TestTampering(t *testing.T) {
 	catalog := readCatalog(t, conn)
 	require.NoError(t, conn.Close(t.Context())) // or the database cannot be copied
 	done := map[effect]int{}
-	var onNode, onAny []attack
+	var onNode, onAny, onTile []attack
 	for n := range verdicts {
 		v := &verdicts[n]
 		for _, a := range v.attacks(catalog[v.name]) {
 			done[a.verdict.effect]++
-			switch a.verdict.effect {
-			case harmless:
-			case proof:
+			switch {
+			case a.verdict.effect == harmless:
+			case a.table == tilesTable:
+				onTile = append(onTile, a)
+			case a.verdict.effect == proof:
 				onAny = append(onAny, a)
 			default:
 				onNode = append(onNode, a)
@@ -196,6 +198,12 @@ func TestTampering(t *testing.T) {
 	t.Run("without a node", func(t *testing.T) {
 		t.Parallel()
 		filled.copy(t).withstand(shared)
+	})
+	t.Run("with a complete tile", func(t *testing.T) {
+		t.Parallel()
+		i := filled.copy(t)
+		i.completeTile()
+		i.withstand(queue(onTile))
 	})
 	t.Logf("%d attacks are found by verification, %d by comparing a rebuild; %d heal; %d are harmless", done[proof], done[compared], done[healed], done[harmless])
 }
@@ -297,6 +305,8 @@ func (i *installation) findings(store *postgres.Database) (kinds []verify.Findin
 	reports, err := verify.Run(i.t.Context(), store.Chains(), "", nil, nil, verify.WithKeyStore(i.keys), verify.OpenKeys(i.keys.DataKeys))
 	registries, registryErr := verify.Registries(i.t.Context(), store.Registry, "")
 	require.NoError(i.t, registryErr)
+	globalLog, globalErr := verify.GlobalLog(i.t.Context(), store.GlobalLog, nil)
+	require.NoError(i.t, globalErr)
 	add := func(l verify.FindingList) {
 		for _, f := range l.Findings {
 			if !slices.Contains(kinds, f.Kind) {
@@ -310,6 +320,7 @@ func (i *installation) findings(store *postgres.Database) (kinds []verify.Findin
 	for _, r := range registries {
 		add(r.FindingList)
 	}
+	add(globalLog.FindingList)
 	if len(kinds) == 0 {
 		require.NoError(i.t, err)
 	}

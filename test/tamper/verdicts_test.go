@@ -103,6 +103,7 @@ const (
 var chainFindings = []verify.FindingKind{
 	verify.ChecksumMismatch, verify.SequenceGap, verify.TimeBackwards, verify.ForeignScope, verify.PayloadMissing, verify.PayloadMismatch, verify.EventUnreadable,
 	verify.PayloadExtra, verify.HiddenEvents, verify.StreamMismatch, verify.IntentMismatch, verify.SealedMalformed, verify.PersonalRowExtra,
+	verify.GlobalLogMismatch,
 }
 
 // keyFindings are what rows of keys can show when a type has other rules or none.
@@ -110,6 +111,9 @@ var keyFindings = []verify.FindingKind{verify.KeyMismatch, verify.BusinessKeyMis
 
 // receiptsDiffer stands for the finding of comparing the receipts in the export folder.
 const receiptsDiffer verify.FindingKind = "receipts"
+
+// tilesTable has rows only in an installation with 256 events, see completeTile.
+const tilesTable = "backbone.log_tiles"
 
 // verdicts has every table of the schemas backbone, keystore, ap and gl.
 var verdicts = []table{
@@ -443,6 +447,19 @@ var verdicts = []table{
 		invented: isHarmless("", "no event names it: nothing reads it, and it is swept"),
 		// A constraint binds the digest to the bytes.
 		edits: map[string]string{"sha256": "sha256(sealed || 'x'), sealed = sealed || 'x'", "sealed": "sealed || 'x', sha256 = sha256(sealed || 'x')"},
+	},
+	{
+		name:    "backbone.log_ranges",
+		columns: []verdict{proves("first_position partition_id first_sequence count", verify.GlobalLogMismatch)},
+		deleted: proves("", verify.GlobalLogMismatch), invented: proves("", verify.GlobalLogMismatch),
+		edits:   map[string]string{"first_sequence": "first_sequence + 1000", "partition_id": "partition_id + 1000"},
+		invents: map[string]string{"first_sequence": "first_sequence + 1000"},
+	},
+	{
+		name:    tilesTable,
+		columns: []verdict{proves("level index root hashes", verify.GlobalLogMismatch)},
+		deleted: proves("", verify.GlobalLogMismatch), invented: proves("", verify.GlobalLogMismatch),
+		edits: map[string]string{"root": "sha256(root)", "hashes": "substring(hashes FROM 33) || substring(hashes FOR 32)"},
 	},
 	harmlessTable("backbone.blind_index", "partition_id kind key_class hash subject_id class event_type path",
 		"it decides which ids a search of officers shows; reports and erasures go by event_pii_subjects, and the nodes build it again from the log when its rows and positions are deleted"),

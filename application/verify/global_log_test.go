@@ -1,0 +1,103 @@
+package verify_test
+
+import (
+	"context"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/memory"
+	"github.com/erpbackbone/backbone/application/verify"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/globallog"
+	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/conformance"
+)
+
+// forgedGlobalLog is a global log whose rows were edited.
+type forgedGlobalLog struct {
+	ports.GlobalLogAudit
+	size   uint64
+	ranges []globallog.Range
+	tiles  []ports.StoredTile // of level 0
+}
+
+func (f *forgedGlobalLog) GlobalSize(context.Context) (uint64, error) { return f.size, nil }
+
+func (f *forgedGlobalLog) AllGlobalRanges(_ context.Context, from globallog.Position, limit int) ([]globallog.Range, error) {
+	ranges := slices.DeleteFunc(slices.Clone(f.ranges), func(r globallog.Range) bool { return r.First < from })
+	return ranges[:min(len(ranges), limit)], nil
+}
+
+func (f *forgedGlobalLog) GlobalTiles(_ context.Context, level int, from uint64, limit int) ([]ports.StoredTile, error) {
+	tiles := slices.DeleteFunc(slices.Clone(f.tiles), func(t ports.StoredTile) bool { return t.Level != level || t.Index < from })
+	return tiles[:min(len(tiles), limit)], nil
+}
+
+// TestGlobalLog finds every edit of a range or tile, each at its position.
+func TestGlobalLog(t *testing.T) {
+	t.Parallel()
+	ctx := t.Context()
+	d := memory.New(memory.Config{})
+	r := conformance.NewRecorder(t, d.Directory, d.Registry, d.Appender, 2)
+	one, two := r.Partitions[0], r.Partitions[1]
+	for range 3 {
+		r.Record(t, one, 110)
+		r.Record(t, two, 90)
+		_, err := d.GlobalLog.ExtendGlobalLog(ctx, r.Partitions, 1000)
+		require.NoError(t, err)
+	}
+	ranges, err := d.GlobalLog.AllGlobalRanges(ctx, 0, 100)
+	require.NoError(t, err)
+	require.Len(t, ranges, 6)
+	tiles, err := d.GlobalLog.GlobalTiles(ctx, 0, 0, 100)
+	require.NoError(t, err)
+	require.Len(t, tiles, 2)
+	for name, c := range map[string]struct {
+		edit     func(f *forgedGlobalLog)
+		position event.Sequence
+		detail   string
+	}{
+		"as it is":             {edit: func(*forgedGlobalLog) {}},
+		"range removed":        {func(f *forgedGlobalLog) { f.ranges = slices.Delete(f.ranges, 2, 3) }, 200, "gap: after position 200 there is a range from 310 on"},
+		"last range removed":   {func(f *forgedGlobalLog) { f.ranges = f.ranges[:5] }, 510, "no range has position 510"},
+		"range shortened":      {func(f *forgedGlobalLog) { f.ranges[0].Count-- }, 109, "gap"},
+		"range of another log": {func(f *forgedGlobalLog) { f.ranges[2].Partition = two }, 200, "begins with event 111"},
+		"event left out":       {func(f *forgedGlobalLog) { f.ranges[2].Sequence++ }, 200, "begins with event 112"},
+		"event twice":          {func(f *forgedGlobalLog) { f.ranges[3].Sequence-- }, 310, "begins with event 90"},
+		"ranges exchanged": {func(f *forgedGlobalLog) {
+			f.ranges[0], f.ranges[1] = globallog.Range{First: 0, Partition: two, Sequence: 1, Count: 90}, globallog.Range{First: 90, Partition: one, Sequence: 1, Count: 110}
+		}, 256, "tile 0 of level 0 is not that of the events"},
+		"events that do not exist": {func(f *forgedGlobalLog) { f.ranges[5].Count++; f.size++ }, 510, "its log lacks 1 of them"},
+		"hash changed": {func(f *forgedGlobalLog) {
+			f.tiles[1].Hashes = slices.Clone(f.tiles[1].Hashes)
+			f.tiles[1].Hashes[7][0]++
+		}, 512, "tile 1 of level 0 is not that"},
+		"root changed": {func(f *forgedGlobalLog) { f.tiles[0].StoredRoot[31]++ }, 256, "tile 0 of level 0 is not that"},
+		"tile removed": {func(f *forgedGlobalLog) { f.tiles = f.tiles[1:] }, 256, "tile 0 of level 0 is missing"},
+		"tile invented": {func(f *forgedGlobalLog) {
+			f.tiles = append(f.tiles, ports.StoredTile{Tile: globallog.Tile{Index: 2, Hashes: f.tiles[0].Hashes}})
+		}, 600, "tile 2 of level 0 is of more events"},
+		"upper tile invented": {func(f *forgedGlobalLog) {
+			f.tiles = append(f.tiles, ports.StoredTile{Tile: globallog.Tile{Level: 3, Hashes: f.tiles[0].Hashes}})
+		}, 600, "tile 0 of level 3 is of more events"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			f := &forgedGlobalLog{GlobalLogAudit: d.GlobalLog, size: 600, ranges: slices.Clone(ranges), tiles: slices.Clone(tiles)}
+			c.edit(f)
+			report, err := verify.GlobalLog(t.Context(), f, nil)
+			require.NoError(t, err)
+			if c.detail == "" {
+				require.True(t, report.Sound(), report.Findings)
+				require.EqualValues(t, 600, report.Size)
+				return
+			}
+			require.NotEmpty(t, report.Findings)
+			require.Equal(t, verify.GlobalLogMismatch, report.Findings[0].Kind)
+			require.Equal(t, c.position, report.Findings[0].Sequence)
+			require.Contains(t, report.Findings[0].Detail, c.detail)
+		})
+	}
+}
