@@ -2879,16 +2879,19 @@ type Event struct {
 	Dimensions    map[string]string `json:"dimensions,omitempty,omitzero"`
 	EffectiveDate string            `json:"effective_date"`
 	Entities      []EntityReference `json:"entities,omitempty,omitzero"`
-	ID            string            `json:"id"`
-	IntentID      string            `json:"intent_id,omitempty,omitzero"`
-	Metadata      Metadata          `json:"metadata"`
-	OccurredAt    time.Time         `json:"occurred_at"`
-	RecordedAt    time.Time         `json:"recorded_at"`
-	SchemaVersion uint32            `json:"schema_version"`
-	Scope         Scope             `json:"scope"`
-	Sequence      string            `json:"sequence"`
-	Stream        EventStream       `json:"stream"`
-	Type          string            `json:"type"`
+
+	// GlobalPosition Position in the one order of all events, from 0; absent until the event is in the global log, within about a second.
+	GlobalPosition string      `json:"global_position,omitempty,omitzero"`
+	ID             string      `json:"id"`
+	IntentID       string      `json:"intent_id,omitempty,omitzero"`
+	Metadata       Metadata    `json:"metadata"`
+	OccurredAt     time.Time   `json:"occurred_at"`
+	RecordedAt     time.Time   `json:"recorded_at"`
+	SchemaVersion  uint32      `json:"schema_version"`
+	Scope          Scope       `json:"scope"`
+	Sequence       string      `json:"sequence"`
+	Stream         EventStream `json:"stream"`
+	Type           string      `json:"type"`
 }
 
 // EventAnswer defines model for EventAnswer.
@@ -4553,6 +4556,18 @@ type GlUnmatchBankLinePayload struct {
 	Part        int    `json:"part,omitempty,omitzero"`
 	Reason      string `json:"reason"`
 	StatementID string `json:"statement_id"`
+}
+
+// GlobalLogPage defines model for GlobalLogPage.
+type GlobalLogPage struct {
+	Events  []Event `json:"events"`
+	HasMore bool    `json:"has_more"`
+
+	// NextCursor After the last page forward: the cursor of feeds that goes on there.
+	NextCursor string `json:"next_cursor,omitempty,omitzero"`
+
+	// NextPosition Where the next page begins; absent backward at the beginning.
+	NextPosition string `json:"next_position,omitempty,omitzero"`
 }
 
 // Health defines model for Health.
@@ -8001,6 +8016,25 @@ type ReadGlTrialBalanceParams struct {
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
+// ReadGlobalLogParams defines parameters for ReadGlobalLog.
+type ReadGlobalLogParams struct {
+	// From `next_position` of the page before: the first position, backward the last one. By default the beginning, backward the end.
+	From      string    `form:"from,omitempty" json:"from,omitempty,omitzero"`
+	Direction Direction `form:"direction,omitempty" json:"direction,omitempty,omitzero"`
+	Count     Count     `form:"count,omitempty" json:"count,omitempty,omitzero"`
+
+	// IncludeData false leaves data, dimensions and entities out of the events.
+	IncludeData *IncludeData `form:"include_data,omitempty" json:"include_data,omitempty"`
+
+	// Raw true shows events as they are stored. Without it an event of an earlier schema version is shown in the newest
+	// version, deprecated or not, and `metadata.stored_schema_version` says in which it was written. Filters always look
+	// at what is stored.
+	Raw Raw `form:"raw,omitempty" json:"raw,omitempty,omitzero"`
+
+	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
+	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
+}
+
 // ListIntentsParams defines parameters for ListIntents.
 type ListIntentsParams struct {
 	// LegalEntity Without it all legal entities that the caller may see are searched.
@@ -9664,6 +9698,23 @@ func (c *Client) ReadGlTrialBalance(ctx context.Context, params ReadGlTrialBalan
 	r.setQuery("limit", params.Limit)
 	r.setQuery("cursor", params.Cursor)
 	var out GlTrialBalanceReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// ReadGlobalLog is GET /api/global-log/events: Read the events of all legal entities in one order.
+func (c *Client) ReadGlobalLog(ctx context.Context, params ReadGlobalLogParams, options ...Option) (GlobalLogPage, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/global-log/events"),
+		repeatable: true,
+	}
+	r.setQuery("from", params.From)
+	r.setQuery("direction", params.Direction)
+	r.setQuery("count", params.Count)
+	r.setQuery("include_data", params.IncludeData)
+	r.setQuery("raw", params.Raw)
+	r.setHeader("Access-Reason", params.AccessReason)
+	var out GlobalLogPage
 	err := c.do(ctx, r, &out, options)
 	return out, err
 }

@@ -14,7 +14,9 @@ import (
 	"unicode/utf8"
 
 	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/globallog"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 // renderer writes events in the form that all answers share. It copies stored JSON without
@@ -22,10 +24,11 @@ import (
 // data.
 type renderer struct {
 	b           []byte
-	prepared    []event.Recorded             // upcast and opened
-	entityCodes map[event.PartitionID]string // of the legal entities that the caller may see
-	withoutData bool                         // leave the payload out
-	err         error                        // the first value that could not be written
+	prepared    []event.Recorded                           // upcast and opened
+	entityCodes map[event.PartitionID]string               // of the legal entities that the caller may see
+	positions   map[ports.EventPosition]globallog.Position // in the global log, of those that are in it
+	withoutData bool                                       // leave the payload out
+	err         error                                      // the first value that could not be written
 }
 
 // render makes a renderer for events. It upcasts them unless the caller asked for stored
@@ -49,10 +52,25 @@ func (s *Server) render(ctx context.Context, recorded []event.Recorded) (*render
 		hasForeignCause = hasForeignCause || recorded[i].CausedByPartition != 0
 	}
 	r := &renderer{b: make([]byte, 0, size), prepared: recorded}
+	if r.positions, err = s.positions(ctx, recorded); err != nil {
+		return nil, err
+	}
 	if hasForeignCause {
 		_, r.entityCodes, err = s.visiblePartitions(ctx)
 	}
 	return r, err
+}
+
+// positions returns the positions of events in the global log.
+func (s *Server) positions(ctx context.Context, recorded []event.Recorded) (map[ports.EventPosition]globallog.Position, error) {
+	if s.config.Positions == nil || len(recorded) == 0 {
+		return nil, nil
+	}
+	events := make([]ports.EventPosition, len(recorded))
+	for i := range recorded {
+		events[i] = ports.EventPosition{Partition: recorded[i].Partition, Sequence: recorded[i].Sequence}
+	}
+	return s.config.Positions.GlobalPositions(ctx, events)
 }
 
 // EncodeEvents writes events as the API renders them everywhere, one document for each. Their
@@ -177,6 +195,10 @@ func (r *renderer) event(e *event.Recorded) {
 	r.number("schema_version", uint64(e.SchemaVersion))
 	r.raw(`,"sequence":"`)
 	r.b = strconv.AppendUint(r.b, uint64(e.Sequence), 10)
+	if position, known := r.positions[ports.EventPosition{Partition: e.Partition, Sequence: e.Sequence}]; known {
+		r.raw(`","global_position":"`)
+		r.b = strconv.AppendUint(r.b, uint64(position), 10)
+	}
 	r.raw(`","stream":{"type":`)
 	r.text(e.Stream.Type)
 	r.member("id", e.Stream.ID)

@@ -329,7 +329,7 @@ func startAPIOn(t testing.TB, network network, feeds live.Limits, change ...func
 	authenticator := snapshots.NewAuthenticator(&testkit.Secrets{}, slog.New(slog.DiscardHandler), nil)
 	h.streams = streams.Config{Writer: streamWriter{appends}, Reader: h.store.Events, Catalog: catalog, Roles: catalog.RoleNames()}
 	config := httpapi.Config{
-		Access: who, Disclosures: h.disclosures, Events: reads, Types: types, Reports: reports, Figures: query.NewFigures(reads, nil, catalog.Figures()), Catalog: catalog, Limits: limitsOf(nil),
+		Access: who, Disclosures: h.disclosures, Events: reads, GlobalOrder: query.NewGlobalOrder(reads, h.store.GlobalLog), Positions: h.store.GlobalLog, Types: types, Reports: reports, Figures: query.NewFigures(reads, nil, catalog.Figures()), Catalog: catalog, Limits: limitsOf(nil),
 		Appends: appends, Names: noNames{}, Verifications: &verificationStub{},
 		Streams: streams.New(h.streams),
 		Intents: testkit.Must(pipeline.New(pipeline.Config{

@@ -20,11 +20,14 @@ import (
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/projections"
 	"github.com/erpbackbone/backbone/application/projections/custom"
+	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/registry"
 	"github.com/erpbackbone/backbone/application/streams"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/globallog"
 	"github.com/erpbackbone/backbone/domain/jsondoc"
 	"github.com/erpbackbone/backbone/domain/paper"
+	"github.com/erpbackbone/backbone/ports"
 )
 
 // Limits bound one request, and the requests in flight that have a body. All must be positive.
@@ -49,6 +52,11 @@ type Limits struct {
 
 // minCompressedBytes is the size in bytes from which compressing an answer pays.
 const minCompressedBytes = 1400
+
+// Positions finds events in the global log: ports.GlobalOrder.
+type Positions interface {
+	GlobalPositions(ctx context.Context, events []ports.EventPosition) (map[ports.EventPosition]globallog.Position, error)
+}
 
 // Config is what a Server needs.
 type Config struct {
@@ -75,7 +83,10 @@ type Config struct {
 	Personal Personal
 	// Upcaster converts events to the newest version of their type; nil: answers have them as
 	// they are stored.
-	Upcaster Upcasts
+	Upcaster    Upcasts
+	GlobalOrder *query.GlobalOrder
+	// Positions finds events in the global log; nil: answers lack global_position.
+	Positions Positions
 	// The routes of a service that is nil answer with the code named here.
 
 	// Erasures serves erasure requests and legal holds; nil: pii.keys_missing.

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"math"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
@@ -13,6 +14,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/globallog"
 	"github.com/erpbackbone/backbone/domain/stream"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -20,6 +22,7 @@ import (
 var streamHandlers = handlers{
 	"readStream":        (*Server).readStream,
 	"readAllEvents":     (*Server).readAllEvents,
+	"readGlobalLog":     (*Server).readGlobalLog,
 	"appendToStream":    withBody((*Server).appendToStream),
 	"deleteStream":      (*Server).deleteStream,
 	"setStreamMetadata": withBody((*Server).setStreamMetadata),
@@ -97,6 +100,34 @@ func (s *Server) readAllEvents(ctx context.Context, r *request) (any, error) {
 		return nil, err
 	}
 	w.member("next_cursor", page.NextCursor)
+	w.raw("}")
+	return w.answer()
+}
+
+// readGlobalLog answers GET /api/global-log/events.
+func (s *Server) readGlobalLog(ctx context.Context, r *request) (any, error) {
+	p := callOf(ctx).principal
+	q := query.GlobalQuery{TenantID: p.TenantID, Readable: p.LegalEntities, Direction: r.direction(), WithoutData: r.withoutData(), Count: r.pageLimit("count")}
+	first := 0
+	if q.Direction == ports.Backward {
+		first = int(globallog.End)
+	}
+	q.From = globallog.Position(r.integer("from", 0, int(globallog.End), first, "a position such as 4200; the first is 0"))
+	if r.err != nil {
+		return nil, r.err
+	}
+	page, err := s.config.GlobalOrder.Read(ctx, q)
+	if err != nil {
+		return nil, err
+	}
+	w, err := s.renderPage(ctx, page.Events, q.WithoutData, page.HasMore)
+	if err != nil {
+		return nil, err
+	}
+	if page.HasMore || q.Direction == ports.Forward {
+		w.member("next_position", strconv.FormatUint(uint64(page.Next), 10))
+	}
+	w.optional("next_cursor", page.NextCursor)
 	w.raw("}")
 	return w.answer()
 }

@@ -8,8 +8,10 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
+	"maps"
 	"net/http"
 	"net/url"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -45,19 +47,21 @@ func (h *apiFixture) appendMachines(t *testing.T, legalEntity string, n int) {
 }
 
 type eventAnswer struct {
-	Sequence string          `json:"sequence"`
-	Data     json.RawMessage `json:"data"`
-	Scope    struct {
+	Sequence       string          `json:"sequence"`
+	GlobalPosition string          `json:"global_position"`
+	Data           json.RawMessage `json:"data"`
+	Scope          struct {
 		LegalEntity string `json:"legal_entity"`
 	} `json:"scope"`
 }
 
 type pageAnswer struct {
-	Events     []eventAnswer `json:"events"`
-	HasMore    bool          `json:"has_more"`
-	NextCursor string        `json:"next_cursor"`
-	NextFrom   int           `json:"next_from"`
-	Stream     struct {
+	Events       []eventAnswer `json:"events"`
+	HasMore      bool          `json:"has_more"`
+	NextCursor   string        `json:"next_cursor"`
+	NextFrom     int           `json:"next_from"`
+	NextPosition string        `json:"next_position"`
+	Stream       struct {
 		Version int `json:"version"`
 	} `json:"stream"`
 }
@@ -423,6 +427,69 @@ func TestStreams(t *testing.T) {
 			require.Equal(t, c.field, c.answer.json(t)["field"], name)
 		}
 	}
+}
+
+// TestReadGlobalLog reads by position in both directions, and goes on by cursor where the global log ends.
+func TestReadGlobalLog(t *testing.T) {
+	t.Parallel()
+	h := startAPI(t)
+	h.machineType(t)
+	heads, err := h.store.Events.PartitionHeads(t.Context())
+	require.NoError(t, err)
+	partitions := slices.Sorted(maps.Keys(heads)) // the administrative log has positions too, and is not shown
+	extend := func() {
+		t.Helper()
+		_, err := h.store.GlobalLog.ExtendGlobalLog(t.Context(), partitions, 1000)
+		require.NoError(t, err)
+	}
+	for range 3 {
+		h.appendMachines(t, "USMF", 2)
+		h.appendMachines(t, "DEMF", 1)
+		extend()
+	}
+	h.appendMachines(t, "USMF", 2)
+	h.appendMachines(t, "DEMF", 3)
+	read := func(token, parameters string) (seen []string, p pageAnswer) {
+		t.Helper()
+		p = h.page(t, "/api/global-log/events?"+parameters, token)
+		for _, e := range p.Events {
+			require.NotEmpty(t, e.GlobalPosition)
+			seen = append(seen, e.Scope.LegalEntity+" "+e.Sequence)
+		}
+		return seen, p
+	}
+	all, page := read("auditor", "")
+	require.Len(t, all, 9)
+	require.False(t, page.HasMore)
+	var byPage []string
+	for from, more := "0", true; more; {
+		part, p := read("auditor", "count=2&from="+from)
+		require.Equal(t, p.HasMore, p.NextCursor == "")
+		byPage, from, more = append(byPage, part...), p.NextPosition, p.HasMore
+	}
+	require.Equal(t, all, byPage)
+	back, first := read("auditor", "direction=backward&count=9")
+	slices.Reverse(back)
+	require.Equal(t, all, back)
+	require.Empty(t, first.NextPosition)
+	german, _ := read("german_auditor", "")
+	require.Equal(t, []string{"DEMF 1", "DEMF 2", "DEMF 3"}, german, "only what the reader may see")
+
+	rest := h.page(t, "/api/streams/$all?from="+url.QueryEscape(page.NextCursor), "auditor")
+	require.Len(t, rest.Events, 5)
+	require.Empty(t, rest.Events[0].GlobalPosition, "not in the global log yet")
+	extend()
+	late, _ := read("auditor", "from="+page.NextPosition)
+	require.Len(t, late, 5)
+	rest = h.page(t, "/api/streams/$all?from="+url.QueryEscape(page.NextCursor), "auditor")
+	require.NotEmpty(t, rest.Events[0].GlobalPosition)
+
+	for parameters, code := range map[string]string{"from=-1": "request.parameter_invalid", "from=x": "request.parameter_invalid", "from=100": "global_log.beyond_end", "direction=up": "request.parameter_invalid", "count=0": "request.parameter_invalid"} {
+		a := h.do(t, testRequest{method: "GET", path: "/api/global-log/events?" + parameters, token: "auditor"})
+		require.Equal(t, code, a.json(t)["code"], parameters)
+	}
+	a := h.do(t, testRequest{method: "GET", path: "/api/global-log/events", token: "admin"})
+	require.Equal(t, http.StatusForbidden, a.status)
 }
 
 func TestReadAllEvents(t *testing.T) {

@@ -510,16 +510,19 @@ type Event struct {
 	Dimensions    map[string]string `json:"dimensions,omitempty,omitzero"`
 	EffectiveDate string            `json:"effective_date"`
 	Entities      []EntityReference `json:"entities,omitempty,omitzero"`
-	ID            string            `json:"id"`
-	IntentID      string            `json:"intent_id,omitempty,omitzero"`
-	Metadata      Metadata          `json:"metadata"`
-	OccurredAt    string            `json:"occurred_at"`
-	RecordedAt    string            `json:"recorded_at"`
-	SchemaVersion uint32            `json:"schema_version"`
-	Scope         Scope             `json:"scope"`
-	Sequence      string            `json:"sequence"`
-	Stream        EventStream       `json:"stream"`
-	Type          string            `json:"type"`
+
+	// GlobalPosition Position in the one order of all events, from 0; absent until the event is in the global log, within about a second.
+	GlobalPosition string      `json:"global_position,omitempty,omitzero"`
+	ID             string      `json:"id"`
+	IntentID       string      `json:"intent_id,omitempty,omitzero"`
+	Metadata       Metadata    `json:"metadata"`
+	OccurredAt     string      `json:"occurred_at"`
+	RecordedAt     string      `json:"recorded_at"`
+	SchemaVersion  uint32      `json:"schema_version"`
+	Scope          Scope       `json:"scope"`
+	Sequence       string      `json:"sequence"`
+	Stream         EventStream `json:"stream"`
+	Type           string      `json:"type"`
 }
 
 // EventAnswer defines model for EventAnswer.
@@ -849,6 +852,18 @@ type FoundPlace struct {
 	//
 	// Example: ap.vendor.registered
 	Type string `json:"type"`
+}
+
+// GlobalLogPage defines model for GlobalLogPage.
+type GlobalLogPage struct {
+	Events  []Event `json:"events"`
+	HasMore bool    `json:"has_more"`
+
+	// NextCursor After the last page forward: the cursor of feeds that goes on there.
+	NextCursor string `json:"next_cursor,omitempty,omitzero"`
+
+	// NextPosition Where the next page begins; absent backward at the beginning.
+	NextPosition string `json:"next_position,omitempty,omitzero"`
 }
 
 // Health defines model for Health.
