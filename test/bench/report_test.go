@@ -18,6 +18,7 @@ func TestReport(t *testing.T) {
 	cluster := startCluster(t, o)
 	var figures table
 	t.Run("append", func(t *testing.T) { reportAppend(t, o, cluster, &figures) })
+	t.Run("globallog", func(t *testing.T) { reportGlobalLog(t, o, cluster, &figures) })
 	t.Run("conditions", func(t *testing.T) { reportConditions(t, o, cluster, &figures) })
 	t.Run("personal", func(t *testing.T) { reportPersonal(t, o, cluster, &figures) })
 	t.Run("intents", func(t *testing.T) { reportIntents(t, o, cluster, &figures) })
