@@ -14,24 +14,6 @@ type Edge struct {
 	levels [][]event.Hash // by level, fewer than TileWidth hashes each
 }
 
-// OpenEdge returns the edge of a tree of a size. read returns the hashes of a level from an index on, n of them,
-// fewer than TileWidth: those of entries at level 0, above it the roots of the tiles below.
-func OpenEdge(size uint64, read func(level int, from, n uint64) ([]event.Hash, error)) (*Edge, error) {
-	e := &Edge{size: size}
-	for level := 0; size > 0; level, size = level+1, size/TileWidth {
-		n := size % TileWidth
-		var hashes []event.Hash
-		if n > 0 {
-			var err error
-			if hashes, err = read(level, size-n, n); err != nil {
-				return nil, err
-			}
-		}
-		e.levels = append(e.levels, hashes)
-	}
-	return e, nil
-}
-
 // Size is the number of entries.
 func (e *Edge) Size() uint64 { return e.size }
 
