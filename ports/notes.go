@@ -35,3 +35,13 @@ type NoteOpener interface {
 	//	note.not_verified  Invalid: malformed, changed, or signed with another key
 	OpenNote(note []byte, verifierKeys ...string) (text []byte, err error)
 }
+
+// CheckpointOpener checks notes that others may have signed too, as witnesses do (c2sp.org/tlog-cosignature).
+type CheckpointOpener interface {
+	// OpenCosigned returns a note's text and the names of those of the keys that signed it, at least one.
+	// It ignores signatures of other keys. A verifier key of a witness has 0x04 in place of 0x01.
+	//
+	//	note.key_invalid   Invalid: not a verifier key
+	//	note.not_verified  Invalid: malformed, changed, or signed with none of the keys
+	OpenCosigned(note []byte, verifierKeys ...string) (text []byte, signers []string, err error)
+}

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"unicode"
 	"unicode/utf8"
 
 	"golang.org/x/mod/sumdb/note"
@@ -24,6 +25,7 @@ import (
 
 const (
 	algorithmEd25519 = 0x01
+	algorithmCosign  = 0x04 // of witnesses: the signature covers its time too
 	algorithmOther   = 0xff // followed by the algorithm's name
 
 	digestName = "backbone/note-digest/v1"
@@ -41,15 +43,16 @@ type Signer struct {
 }
 
 var (
-	_ ports.NoteSigner = (*Signer)(nil)
-	_ ports.NoteOpener = Opener{}
+	_ ports.NoteSigner       = (*Signer)(nil)
+	_ ports.NoteOpener       = Opener{}
+	_ ports.CheckpointOpener = Opener{}
 )
 
 // NewSigner makes a Signer. name identifies the signer in every note, such as
 // "receipts.books.example.org": no blanks, no plus sign. note.key_invalid (Invalid)
 // for any other.
 func NewSigner(name, keyID string, s ports.Signer) (*Signer, error) {
-	if name == "" || strings.ContainsAny(name, "+ \t\r\n\u00a0") {
+	if !isName(name) {
 		return nil, keyInvalid("the name of a signer has neither blanks nor plus signs; choose another")
 	}
 	return &Signer{name: name, key: keyID, sign: s}, nil
@@ -130,9 +133,12 @@ type Opener struct{}
 func (Opener) OpenNote(signed []byte, verifierKeys ...string) ([]byte, error) {
 	var verifiers []note.Verifier
 	for _, text := range verifierKeys {
-		name, public, err := parseKey(text)
+		name, algorithm, public, err := parseKey(text)
 		if err != nil {
 			return nil, err
+		}
+		if algorithm != algorithmEd25519 {
+			return nil, keyInvalid("this is the key of a witness; give the key of the signer")
 		}
 		for _, prefix := range [][]byte{{algorithmEd25519}, digestPrefix()} {
 			verifiers = append(verifiers, keyed{name: name, hash: keyHash(name, prefix, public), verify: func(text, signature []byte) bool {
@@ -161,18 +167,21 @@ func (Opener) OpenNote(signed []byte, verifierKeys ...string) ([]byte, error) {
 }
 
 // parseKey parses a verifier key, which has one encoding.
-func parseKey(text string) (name string, public ed25519.PublicKey, err error) {
+func parseKey(text string) (name string, algorithm byte, public ed25519.PublicKey, err error) {
 	invalid := keyInvalid("a verifier key is <name>+<8 hex digits>+<base64 of an Ed25519 key>; copy it as it was published")
-	if _, err := note.NewVerifier(text); err != nil {
-		return "", nil, invalid
-	}
 	name, rest, _ := strings.Cut(text, "+")
 	hash, encoded, _ := strings.Cut(rest, "+")
 	raw, err := base64.StdEncoding.Strict().DecodeString(encoded)
-	if err != nil || len(raw) != 1+ed25519.PublicKeySize || raw[0] != algorithmEd25519 || hash != strings.ToLower(hash) {
-		return "", nil, invalid
+	if err != nil || len(raw) != 1+ed25519.PublicKeySize || raw[0] != algorithmEd25519 && raw[0] != algorithmCosign || !isName(name) ||
+		hash != fmt.Sprintf("%08x", keyHash(name, raw[:1], raw[1:])) {
+		return "", 0, nil, invalid
 	}
-	return name, raw[1:], nil
+	return name, raw[0], raw[1:], nil
+}
+
+// isName reports whether a signer may have the name.
+func isName(name string) bool {
+	return name != "" && utf8.ValidString(name) && !strings.ContainsFunc(name, func(r rune) bool { return unicode.IsSpace(r) || r == '+' })
 }
 
 // keyed implements note.Signer and note.Verifier.

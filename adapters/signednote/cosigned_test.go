@@ -1,0 +1,82 @@
+package signednote_test
+
+import (
+	"crypto/ed25519"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"slices"
+	"testing"
+
+	"github.com/stretchr/testify/require"
+
+	"github.com/erpbackbone/backbone/adapters/signednote"
+	"github.com/erpbackbone/backbone/domain/fault"
+)
+
+// witness signs texts as c2sp.org/tlog-cosignature says, written from its text.
+type witness struct {
+	name string
+	key  ed25519.PrivateKey
+}
+
+func newWitness(name string, seed byte) witness {
+	return witness{name, ed25519.NewKeyFromSeed(slices.Repeat([]byte{seed}, ed25519.SeedSize))}
+}
+
+func (w witness) keyID() []byte {
+	public := w.key.Public().(ed25519.PublicKey)
+	sum := sha256.Sum256(append([]byte(w.name+"\n\x04"), public...))
+	return sum[:4]
+}
+
+func (w witness) verifierKey() string {
+	public := w.key.Public().(ed25519.PublicKey)
+	return fmt.Sprintf("%s+%x+%s", w.name, w.keyID(), base64.StdEncoding.EncodeToString(append([]byte{4}, public...)))
+}
+
+func (w witness) line(text string, at uint64) string {
+	signature := ed25519.Sign(w.key, fmt.Appendf(nil, "cosignature/v1\ntime %d\n%s", at, text))
+	raw := append(binary.BigEndian.AppendUint64(w.keyID(), at), signature...)
+	return "— " + w.name + " " + base64.StdEncoding.EncodeToString(raw) + "\n"
+}
+
+// TestOpenCosigned names the keys that signed, ignores signatures of others, and refuses a wrong one of a key.
+func TestOpenCosigned(t *testing.T) {
+	t.Parallel()
+	log, key := signer(t, newService(1))
+	const text = "receipts.example.org\n1\nAAAA\n"
+	note, err := log.SignNote(t.Context(), []byte(text))
+	require.NoError(t, err)
+	one, two := newWitness("witness.example/w1", 2), newWitness("witness.example/w2", 3)
+	cosigned := string(note) + one.line(text, 1679315147) + two.line(text, 1679315148)
+	for name, c := range map[string]struct {
+		note string
+		keys []string
+		want []string
+		code string
+	}{
+		"one signature":                 {string(note), []string{key}, []string{"receipts.example.org"}, ""},
+		"a witness whose key is given":  {cosigned, []string{key, one.verifierKey()}, []string{"receipts.example.org", one.name}, ""},
+		"two witnesses":                 {cosigned, []string{key, two.verifierKey(), one.verifierKey()}, []string{"receipts.example.org", one.name, two.name}, ""},
+		"witnesses whose keys are not":  {cosigned, []string{key}, []string{"receipts.example.org"}, ""},
+		"a witness alone":               {cosigned, []string{one.verifierKey()}, []string{one.name}, ""},
+		"no key":                        {cosigned, nil, nil, "note.not_verified"},
+		"a witness of another time":     {string(note) + one.line(text, 1<<63), []string{key, one.verifierKey()}, nil, "note.not_verified"},
+		"a witness of another text":     {string(note) + one.line("other\n", 1), []string{key, one.verifierKey()}, nil, "note.not_verified"},
+		"a changed text":                {"x" + cosigned, []string{key}, nil, "note.not_verified"},
+		"a key of another kind":         {cosigned, []string{"a+b+c"}, nil, "note.key_invalid"},
+		"a key with another hash":       {cosigned, []string{"x" + one.verifierKey()}, nil, "note.key_invalid"},
+		"a signature that is too short": {string(note) + "— " + one.name + " " + base64.StdEncoding.EncodeToString(append(one.keyID(), 1, 2, 3)) + "\n", []string{key, one.verifierKey()}, nil, "note.not_verified"},
+	} {
+		opened, signers, err := signednote.Opener{}.OpenCosigned([]byte(c.note), c.keys...)
+		require.Equal(t, c.code, fault.CodeOf(err), name)
+		require.Equal(t, c.want, signers, name)
+		if c.code == "" {
+			require.Equal(t, text, string(opened), name)
+		}
+	}
+	_, err = signednote.Opener{}.OpenNote(note, key, one.verifierKey())
+	require.Equal(t, "note.key_invalid", fault.CodeOf(err), "receipts have no witnesses")
+}
