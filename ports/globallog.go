@@ -53,6 +53,28 @@ type GlobalTree interface {
 	GlobalHashes(ctx context.Context, level int, from, n uint64) ([]event.Hash, error)
 }
 
+// SignedCheckpoint is a checkpoint of the global log with its signatures.
+type SignedCheckpoint struct {
+	Incarnation int // of the log, from 1
+	Size        uint64
+	Root        event.Hash
+	Note        []byte // signed; its text is that of a globallog.Checkpoint of this size and root
+}
+
+// IsNewer reports whether the checkpoint is of a later incarnation than another one, or of more events.
+func (c SignedCheckpoint) IsNewer(than SignedCheckpoint) bool {
+	return c.Incarnation > than.Incarnation || c.Incarnation == than.Incarnation && c.Size > than.Size
+}
+
+// Checkpoints keeps the checkpoints of the global log.
+type Checkpoints interface {
+	// NewestCheckpoint returns the newest checkpoint of the last incarnation, nil if there is none.
+	NewestCheckpoint(ctx context.Context) (*SignedCheckpoint, error)
+	// RecordCheckpoint records a checkpoint, unless there is one as new or newer; it says whether it did. Fault
+	// global_log.beyond_end (NotFound) if the global log has not so many events.
+	RecordCheckpoint(ctx context.Context, c SignedCheckpoint) (isRecorded bool, err error)
+}
+
 // GlobalLogMoved is the fault of a caller that another one has preceded.
 func GlobalLogMoved() *fault.Error {
 	return fault.New(fault.Conflict, "global_log.moved", "another node makes the global log longer at the same time; try again")
@@ -66,6 +88,7 @@ func GlobalLogTooShort() *fault.Error {
 // GlobalLogAudit reads the rows of the global log that verification compares with the logs.
 type GlobalLogAudit interface {
 	GlobalSize(ctx context.Context) (uint64, error)
+	NewestCheckpoint(ctx context.Context) (*SignedCheckpoint, error)
 	// AllGlobalRanges lists the ranges of all partitions by position, from one on.
 	AllGlobalRanges(ctx context.Context, from globallog.Position, limit int) ([]globallog.Range, error)
 	// Checksums lists the checksums of the events of a partition that have one of n sequences, from one
@@ -73,6 +96,8 @@ type GlobalLogAudit interface {
 	Checksums(ctx context.Context, p event.PartitionID, from event.Sequence, n int) ([]event.Hash, error)
 	// GlobalTiles lists the stored tiles of a level by index, from one on.
 	GlobalTiles(ctx context.Context, level int, from uint64, limit int) ([]StoredTile, error)
+	// Checkpoints lists checkpoints by size and incarnation, after one of them.
+	Checkpoints(ctx context.Context, after uint64, incarnation, limit int) ([]SignedCheckpoint, error)
 }
 
 // StoredTile is a tile with the root that is stored beside it.

@@ -18,6 +18,7 @@ var (
 	_ ports.GlobalOrder     = (*GlobalLog)(nil)
 	_ ports.GlobalTree      = (*GlobalLog)(nil)
 	_ ports.GlobalLogAudit  = (*GlobalLog)(nil)
+	_ ports.Checkpoints     = (*GlobalLog)(nil)
 )
 
 // globalLog is the order of all events and the tree over it.
@@ -27,6 +28,8 @@ type globalLog struct {
 	edge   globallog.Edge
 	leaves []event.Hash             // by position
 	tiles  map[int][]globallog.Tile // complete ones, by level
+
+	checkpoints []ports.SignedCheckpoint
 }
 
 // ExtendGlobalLog implements ports.GlobalLogWriter.
@@ -163,5 +166,47 @@ func (s *GlobalLog) GlobalTiles(ctx context.Context, level int, from uint64, lim
 			tiles = append(tiles, ports.StoredTile{Tile: tile, StoredRoot: tile.Root()})
 		}
 		return tiles, nil
+	})
+}
+
+// NewestCheckpoint implements ports.Checkpoints.
+func (s *GlobalLog) NewestCheckpoint(ctx context.Context) (*ports.SignedCheckpoint, error) {
+	return get(ctx, s.state, func() (*ports.SignedCheckpoint, error) {
+		if len(s.global.checkpoints) == 0 {
+			return nil, nil
+		}
+		c := s.global.checkpoints[len(s.global.checkpoints)-1]
+		return &c, nil
+	})
+}
+
+// RecordCheckpoint implements ports.Checkpoints.
+func (s *GlobalLog) RecordCheckpoint(ctx context.Context, c ports.SignedCheckpoint) (bool, error) {
+	return get(ctx, s.state, func() (bool, error) {
+		g := &s.global
+		if n := len(g.checkpoints); n > 0 && !c.IsNewer(g.checkpoints[n-1]) {
+			return false, nil
+		}
+		if c.Size > g.edge.Size() {
+			return false, ports.GlobalLogTooShort()
+		}
+		g.checkpoints = append(g.checkpoints, c)
+		return true, nil
+	})
+}
+
+// Checkpoints implements ports.GlobalLogAudit.
+func (s *GlobalLog) Checkpoints(ctx context.Context, after uint64, incarnation, limit int) ([]ports.SignedCheckpoint, error) {
+	return get(ctx, s.state, func() ([]ports.SignedCheckpoint, error) {
+		bySize := func(a, b ports.SignedCheckpoint) int {
+			return cmp.Or(cmp.Compare(a.Size, b.Size), cmp.Compare(a.Incarnation, b.Incarnation))
+		}
+		found := []ports.SignedCheckpoint{}
+		for _, c := range slices.SortedFunc(slices.Values(s.global.checkpoints), bySize) {
+			if bySize(c, ports.SignedCheckpoint{Size: after, Incarnation: incarnation}) > 0 && len(found) < limit {
+				found = append(found, c)
+			}
+		}
+		return found, nil
 	})
 }

@@ -14,7 +14,7 @@ import (
 
 // directories are the tables that every shard of a cluster has in full; they are
 // not keyed by partition.
-var directories = []string{"installation", "legal_entities", "principals", "event_types", "event_type_registry", "event_type_generation", "event_type_history", "nodes", "work_nodes", "projections", "webhook_endpoints", "webhook_hosts", "subscriptions", "subscription_consumers", "subscription_tenants", "log_ranges", "log_tiles"}
+var directories = []string{"installation", "legal_entities", "principals", "event_types", "event_type_registry", "event_type_generation", "event_type_history", "nodes", "work_nodes", "projections", "webhook_endpoints", "webhook_hosts", "subscriptions", "subscription_consumers", "subscription_tenants", "log_ranges", "log_tiles", "log_checkpoints"}
 
 // TestCatalog_CanBeSharded reads the catalog and fails on anything that would keep the
 // schema from running on a sharded cluster, on replicas or behind poolers.
@@ -56,7 +56,7 @@ func TestCatalog_CanBeSharded(t *testing.T) {
 		"event_type_history.event_type_history_append_only", "event_type_history.event_type_history_no_truncate", "event_type_history.event_type_history_sealed",
 		"event_type_registry.event_type_registry_append_only", "event_type_registry.event_type_registry_no_truncate",
 		"events.events_append_only", "events.events_no_truncate", "events_default.events_no_truncate",
-		"log_ranges.log_ranges_append_only", "log_ranges.log_ranges_no_truncate", "log_tiles.log_tiles_append_only", "log_tiles.log_tiles_no_truncate",
+		"log_checkpoints.log_checkpoints_append_only", "log_checkpoints.log_checkpoints_no_truncate", "log_ranges.log_ranges_append_only", "log_ranges.log_ranges_no_truncate", "log_tiles.log_tiles_append_only", "log_tiles.log_tiles_no_truncate",
 		"partition_heads.partition_heads_never_change",
 		"pii_redactions.pii_redactions_append_only", "pii_redactions.pii_redactions_no_truncate",
 	}, pgtest.Column(t, conn, `
@@ -118,9 +118,9 @@ func TestGrants(t *testing.T) {
 		backbone_app:paper_contents.sealed:I backbone_reader:paper_contents:S backbone_app:sweep_papers():E
 		backbone_app:settle_access_log():E backbone_app:delete_accesses():E
 		backbone_sealer:event_keys:S backbone_sealer:events:S backbone_sealer:partition_heads:S backbone_sealer:schema:U backbone_sealer:stream_versions:S
-		backbone_sealer:log_ranges:IS backbone_sealer:log_tiles:IS backbone_sealer:tile_root():E backbone_sealer:entry_hashes():E backbone_sealer:range_hashes():E backbone_sealer:extend_global_log():E
-		backbone_app:log_ranges:S backbone_app:log_tiles:S backbone_app:entry_hashes():E backbone_app:range_hashes():E backbone_app:extend_global_log():E
-		backbone_reader:log_ranges:S backbone_reader:log_tiles:S backbone_reader:entry_hashes():E backbone_reader:range_hashes():E
+		backbone_sealer:log_ranges:IS backbone_sealer:log_tiles:IS backbone_sealer:tile_root():E backbone_sealer:entry_hashes():E backbone_sealer:range_hashes():E backbone_sealer:extend_global_log():E backbone_sealer:log_checkpoints:IS backbone_sealer:record_checkpoint():E
+		backbone_app:log_ranges:S backbone_app:log_tiles:S backbone_app:entry_hashes():E backbone_app:range_hashes():E backbone_app:extend_global_log():E backbone_app:log_checkpoints:S backbone_app:record_checkpoint():E
+		backbone_reader:log_checkpoints:S backbone_reader:log_ranges:S backbone_reader:log_tiles:S backbone_reader:entry_hashes():E backbone_reader:range_hashes():E
 	`), pgtest.Joined(got))
 	require.Empty(t, pgtest.Column(t, conn, `
 		SELECT rolname FROM pg_roles WHERE rolname LIKE 'backbone%'
@@ -131,7 +131,7 @@ func TestGrants(t *testing.T) {
 	require.Equal(t, []string{"backbone_owner in backbone_redactor", "backbone_owner in backbone_sealer"}, pgtest.Column(t, conn, `
 		SELECT m.rolname || ' in ' || r.rolname FROM pg_auth_members a JOIN pg_roles m ON m.oid = a.member JOIN pg_roles r ON r.oid = a.roleid
 		WHERE m.rolname LIKE 'backbone%' OR r.rolname LIKE 'backbone%' ORDER BY 1`), "memberships")
-	require.Equal(t, []string{"extend_global_log backbone_sealer", "redact_payload backbone_redactor"}, pgtest.Column(t, conn, `
+	require.Equal(t, []string{"extend_global_log backbone_sealer", "record_checkpoint backbone_sealer", "redact_payload backbone_redactor"}, pgtest.Column(t, conn, `
 		SELECT p.proname || ' ' || pg_get_userbyid(p.proowner) FROM pg_proc p
 		WHERE p.pronamespace = 'backbone'::regnamespace AND pg_get_userbyid(p.proowner) <> 'backbone_owner' ORDER BY 1`), "functions of another owner")
 }

@@ -26,6 +26,7 @@ type GlobalLogHarness struct {
 		ports.GlobalOrder
 		ports.GlobalTree
 		ports.GlobalLogAudit
+		ports.Checkpoints
 	}
 	Appender  ports.EventAppender
 	Directory interface {
@@ -45,6 +46,7 @@ func RunGlobalLog(t *testing.T, open func(t *testing.T) GlobalLogHarness) {
 		"tree is that of the checksums":                globalTree,
 		"of many writers each takes events of its own": globalRace,
 		"cancelled call changes nothing":               cancelledExtension,
+		"checkpoints only become newer":                checkpoints,
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()
@@ -187,6 +189,44 @@ func onePosition(t *testing.T, f *globalLogFixture) {
 	require.Empty(t, none)
 }
 
+func checkpoints(t *testing.T, f *globalLogFixture) {
+	ctx, none := t.Context(), []ports.SignedCheckpoint{}
+	newest, err := f.GlobalLog.NewestCheckpoint(ctx)
+	require.NoError(t, err)
+	require.Nil(t, newest)
+	f.Record(t, f.Partitions[0], 5)
+	f.extend(t, 10, f.Partitions[0])
+	signed := func(incarnation int, size uint64) ports.SignedCheckpoint {
+		return ports.SignedCheckpoint{Incarnation: incarnation, Size: size, Root: f.Checksums[f.Partitions[0]][size-1], Note: fmt.Appendf(nil, "note of %d/%d\n", incarnation, size)}
+	}
+	for _, step := range []struct {
+		incarnation int
+		size        uint64
+		isRecorded  bool
+	}{{1, 2, true}, {1, 2, false}, {1, 1, false}, {1, 5, true}, {2, 3, true}, {1, 5, false}, {2, 3, false}, {2, 4, true}} {
+		isRecorded, err := f.GlobalLog.RecordCheckpoint(ctx, signed(step.incarnation, step.size))
+		require.NoError(t, err)
+		require.Equal(t, step.isRecorded, isRecorded, step)
+	}
+	beyond := signed(2, 5)
+	beyond.Size = 6
+	_, err = f.GlobalLog.RecordCheckpoint(ctx, beyond)
+	require.Equal(t, "global_log.beyond_end", fault.CodeOf(err))
+	newest, err = f.GlobalLog.NewestCheckpoint(ctx)
+	require.NoError(t, err)
+	require.Equal(t, signed(2, 4), *newest)
+	all := []ports.SignedCheckpoint{signed(1, 2), signed(2, 3), signed(2, 4), signed(1, 5)}
+	for _, page := range []struct {
+		after              uint64
+		incarnation, limit int
+		want               []ports.SignedCheckpoint
+	}{{0, 0, 9, all}, {2, 1, 2, all[1:3]}, {3, 1, 9, all[1:]}, {3, 2, 9, all[2:]}, {5, 1, 9, none}} {
+		got, err := f.GlobalLog.Checkpoints(ctx, page.after, page.incarnation, page.limit)
+		require.NoError(t, err)
+		require.Equal(t, page.want, got)
+	}
+}
+
 func at(p event.PartitionID, s event.Sequence) ports.EventPosition {
 	return ports.EventPosition{Partition: p, Sequence: s}
 }
@@ -230,15 +270,15 @@ func globalTree(t *testing.T, f *globalLogFixture) {
 				}
 			}
 		}
-		got, err := globallog.OpenEdge(want.Size(), func(level int, from, n uint64) ([]event.Hash, error) {
+		got, err := globallog.Root(want.Size(), func(level int, from, n uint64) ([]event.Hash, error) {
 			return f.GlobalLog.GlobalHashes(ctx, level, from, n)
 		})
 		require.NoError(t, err)
-		require.Equal(t, want.Root(), got.Root())
+		require.Equal(t, want.Root(), got)
 	}
 	require.EqualValues(t, 600, want.Size())
 	require.Len(t, roots[0], 2)
-	report, err := verify.GlobalLog(ctx, f.GlobalLog, nil)
+	report, err := verify.GlobalLog(ctx, f.GlobalLog, verify.Anchors{}, nil)
 	require.NoError(t, err)
 	root := want.Root()
 	require.Equal(t, verify.GlobalLogReport{Size: 600, Root: hex.EncodeToString(root[:]), FindingList: verify.FindingList{Findings: []verify.Finding{}}}, report)

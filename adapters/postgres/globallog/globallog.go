@@ -6,6 +6,7 @@ package globallog
 import (
 	"cmp"
 	"context"
+	"crypto/sha256"
 	"slices"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/globallogdb"
@@ -15,7 +16,8 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// Store implements ports.GlobalLogWriter, ports.GlobalOrder, ports.GlobalTree and ports.GlobalLogAudit.
+// Store implements ports.GlobalLogWriter, ports.GlobalOrder, ports.GlobalTree, ports.Checkpoints and
+// ports.GlobalLogAudit.
 type Store struct {
 	db      *pg.Database
 	queries *globallogdb.Queries
@@ -29,6 +31,7 @@ var (
 	_ ports.GlobalOrder     = (*Store)(nil)
 	_ ports.GlobalTree      = (*Store)(nil)
 	_ ports.GlobalLogAudit  = (*Store)(nil)
+	_ ports.Checkpoints     = (*Store)(nil)
 )
 
 // ExtendGlobalLog implements ports.GlobalLogWriter.
@@ -113,15 +116,7 @@ func (s *Store) GlobalHashes(ctx context.Context, level int, from, n uint64) ([]
 		return []event.Hash{}, ctx.Err()
 	}
 	hashes := make([]event.Hash, 0, n)
-	if level == 0 {
-		bytes, err := s.queries.EntryHashes(ctx, s.db.Reads, &globallogdb.EntryHashesParams{FromPosition: int64(from), ToPosition: int64(from + n)})
-		if err != nil {
-			return nil, pg.Translate(ctx, err)
-		}
-		for len(bytes) >= len(event.Hash{}) {
-			hashes, bytes = append(hashes, event.Hash(bytes[:32])), bytes[32:]
-		}
-	} else {
+	if level > 0 {
 		roots, err := s.queries.TileRoots(ctx, s.db.Reads, &globallogdb.TileRootsParams{Level: int16(level - 1), FromIndex: int64(from), ToIndex: int64(from + n)})
 		if err != nil {
 			return nil, pg.Translate(ctx, err)
@@ -129,11 +124,73 @@ func (s *Store) GlobalHashes(ctx context.Context, level int, from, n uint64) ([]
 		for _, root := range roots {
 			hashes = append(hashes, event.Hash(root))
 		}
+	} else {
+		var err error
+		if hashes, err = s.entryHashes(ctx, hashes, from, from+n); err != nil {
+			return nil, pg.Translate(ctx, err)
+		}
 	}
 	if uint64(len(hashes)) < n {
 		return nil, ports.GlobalLogTooShort()
 	}
 	return hashes, nil
+}
+
+// entryHashes appends the hashes of entries: those in complete tiles as they are stored, the others from the events.
+func (s *Store) entryHashes(ctx context.Context, hashes []event.Hash, from, to uint64) ([]event.Hash, error) {
+	tiles, err := s.queries.TileHashes(ctx, s.db.Reads, &globallogdb.TileHashesParams{FromIndex: int64(from / globallog.TileWidth), ToIndex: int64((to-1)/globallog.TileWidth + 1)})
+	if err != nil {
+		return nil, err
+	}
+	next := from
+	for _, tile := range tiles {
+		first := uint64(tile.Index) * globallog.TileWidth
+		if first > next {
+			break
+		}
+		for ; next < min(to, first+globallog.TileWidth); next++ {
+			hashes = append(hashes, event.Hash(tile.Hashes[(next-first)*sha256.Size:]))
+		}
+	}
+	if next == to {
+		return hashes, nil
+	}
+	rest, err := s.queries.EntryHashes(ctx, s.db.Reads, &globallogdb.EntryHashesParams{FromPosition: int64(next), ToPosition: int64(to)})
+	for ; len(rest) >= sha256.Size; rest = rest[sha256.Size:] {
+		hashes = append(hashes, event.Hash(rest[:sha256.Size]))
+	}
+	return hashes, err
+}
+
+// NewestCheckpoint implements ports.Checkpoints.
+func (s *Store) NewestCheckpoint(ctx context.Context) (*ports.SignedCheckpoint, error) {
+	rows, err := s.queries.NewestCheckpoint(ctx, s.db.Reads)
+	if err != nil || len(rows) == 0 {
+		return nil, pg.Translate(ctx, err)
+	}
+	c := signedCheckpoint((*globallogdb.CheckpointsRow)(&rows[0]))
+	return &c, nil
+}
+
+// RecordCheckpoint implements ports.Checkpoints.
+func (s *Store) RecordCheckpoint(ctx context.Context, c ports.SignedCheckpoint) (bool, error) {
+	isRecorded, err := s.queries.RecordCheckpoint(ctx, s.db.Reads, &globallogdb.RecordCheckpointParams{
+		Incarnation: int32(c.Incarnation), Size: int64(c.Size), Root: c.Root[:], Note: string(c.Note),
+	})
+	if pg.ViolatesConstraint(err, "log_checkpoints_size") {
+		return false, ports.GlobalLogTooShort()
+	}
+	return isRecorded, pg.Translate(ctx, err)
+}
+
+// Checkpoints implements ports.GlobalLogAudit.
+func (s *Store) Checkpoints(ctx context.Context, after uint64, incarnation, limit int) ([]ports.SignedCheckpoint, error) {
+	rows, err := s.queries.Checkpoints(ctx, s.db.Reads, &globallogdb.CheckpointsParams{Incarnation: int32(incarnation), Size: int64(after), Most: int32(limit)})
+	return pg.MapRows(ctx, rows, err, signedCheckpoint)
+}
+
+func signedCheckpoint(r *globallogdb.CheckpointsRow) ports.SignedCheckpoint {
+	return ports.SignedCheckpoint{Incarnation: int(r.Incarnation), Size: uint64(r.Size), Root: event.Hash(r.Root), Note: []byte(r.Note)}
 }
 
 // AllGlobalRanges implements ports.GlobalLogAudit.

@@ -47,7 +47,7 @@ func TestGlobalLog_UpperTile(t *testing.T) {
 }
 
 // TestGlobalLog_Immutable: with the credentials of a node no row is written but by extend_global_log, which takes
-// events that exist.
+// events that exist, and record_checkpoint, which changes none that there is.
 func TestGlobalLog_Immutable(t *testing.T) {
 	t.Parallel()
 	conn := pgtest.Connect(t, pgtest.As("backbone_app", pgtest.Database(t)))
@@ -55,6 +55,8 @@ func TestGlobalLog_Immutable(t *testing.T) {
 		"INSERT INTO backbone.log_ranges (first_position, first_sequence, count, partition_id) VALUES (0, 1, 1, 1)", "UPDATE backbone.log_ranges SET count = 2",
 		"DELETE FROM backbone.log_ranges", "TRUNCATE backbone.log_ranges",
 		"INSERT INTO backbone.log_tiles (level, index, root, hashes) VALUES (0, 0, sha256(''), '')", "UPDATE backbone.log_tiles SET root = ''",
+		"INSERT INTO backbone.log_checkpoints (incarnation, size, root, note) VALUES (1, 1, sha256(''), 'x')", "UPDATE backbone.log_checkpoints SET note = 'x'",
+		"DELETE FROM backbone.log_checkpoints", "TRUNCATE backbone.log_checkpoints",
 		"DELETE FROM backbone.log_tiles", "TRUNCATE backbone.log_tiles", "SELECT backbone.tile_root('')",
 	} {
 		_, err := conn.Exec(t.Context(), statement)

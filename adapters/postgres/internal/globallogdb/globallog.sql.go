@@ -54,6 +54,51 @@ func (q *Queries) AllGlobalRanges(ctx context.Context, db DBTX, arg *AllGlobalRa
 	return items, nil
 }
 
+const Checkpoints = `-- name: Checkpoints :many
+SELECT c.incarnation, c.size, c.root, c.note FROM backbone.log_checkpoints c
+WHERE (c.size, c.incarnation) > ($1::bigint, $2::integer)
+ORDER BY c.size, c.incarnation
+LIMIT $3
+`
+
+type CheckpointsParams struct {
+	Size        int64
+	Incarnation int32
+	Most        int32
+}
+
+type CheckpointsRow struct {
+	Incarnation int32
+	Size        int64
+	Root        []byte
+	Note        string
+}
+
+func (q *Queries) Checkpoints(ctx context.Context, db DBTX, arg *CheckpointsParams) ([]CheckpointsRow, error) {
+	rows, err := db.Query(ctx, Checkpoints, arg.Size, arg.Incarnation, arg.Most)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []CheckpointsRow
+	for rows.Next() {
+		var i CheckpointsRow
+		if err := rows.Scan(
+			&i.Incarnation,
+			&i.Size,
+			&i.Root,
+			&i.Note,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const Checksums = `-- name: Checksums :many
 SELECT e.checksum FROM backbone.events e
 WHERE e.partition_id = $1 AND e.sequence >= $2 AND e.sequence < $3
@@ -327,6 +372,44 @@ func (q *Queries) GlobalTiles(ctx context.Context, db DBTX, arg *GlobalTilesPara
 	return items, nil
 }
 
+const NewestCheckpoint = `-- name: NewestCheckpoint :many
+SELECT c.incarnation, c.size, c.root, c.note FROM backbone.log_checkpoints c
+ORDER BY c.incarnation DESC, c.size DESC LIMIT 1
+`
+
+type NewestCheckpointRow struct {
+	Incarnation int32
+	Size        int64
+	Root        []byte
+	Note        string
+}
+
+// The newest checkpoint of the last incarnation.
+func (q *Queries) NewestCheckpoint(ctx context.Context, db DBTX) ([]NewestCheckpointRow, error) {
+	rows, err := db.Query(ctx, NewestCheckpoint)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []NewestCheckpointRow
+	for rows.Next() {
+		var i NewestCheckpointRow
+		if err := rows.Scan(
+			&i.Incarnation,
+			&i.Size,
+			&i.Root,
+			&i.Note,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
 const RangesOfRuns = `-- name: RangesOfRuns :many
 SELECT DISTINCT l.first_position, l.partition_id, l.first_sequence, l.count
 FROM (SELECT unnest($1::integer[]) AS partition_id, unnest($2::bigint[]) AS first_sequence, unnest($3::bigint[]) AS last_sequence) AS run
@@ -365,6 +448,65 @@ func (q *Queries) RangesOfRuns(ctx context.Context, db DBTX, arg *RangesOfRunsPa
 			&i.FirstSequence,
 			&i.Count,
 		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const RecordCheckpoint = `-- name: RecordCheckpoint :one
+SELECT backbone.record_checkpoint($1, $2, $3, $4)::boolean
+`
+
+type RecordCheckpointParams struct {
+	Incarnation int32
+	Size        int64
+	Root        []byte
+	Note        string
+}
+
+func (q *Queries) RecordCheckpoint(ctx context.Context, db DBTX, arg *RecordCheckpointParams) (bool, error) {
+	row := db.QueryRow(ctx, RecordCheckpoint,
+		arg.Incarnation,
+		arg.Size,
+		arg.Root,
+		arg.Note,
+	)
+	var column_1 bool
+	err := row.Scan(&column_1)
+	return column_1, err
+}
+
+const TileHashes = `-- name: TileHashes :many
+SELECT t.index, t.hashes FROM backbone.log_tiles t
+WHERE t.level = 0 AND t.index >= $1 AND t.index < $2 ORDER BY t.index
+`
+
+type TileHashesParams struct {
+	FromIndex int64
+	ToIndex   int64
+}
+
+type TileHashesRow struct {
+	Index  int64
+	Hashes []byte
+}
+
+// The hashes of entries in complete tiles.
+func (q *Queries) TileHashes(ctx context.Context, db DBTX, arg *TileHashesParams) ([]TileHashesRow, error) {
+	rows, err := db.Query(ctx, TileHashes, arg.FromIndex, arg.ToIndex)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []TileHashesRow
+	for rows.Next() {
+		var i TileHashesRow
+		if err := rows.Scan(&i.Index, &i.Hashes); err != nil {
 			return nil, err
 		}
 		items = append(items, i)

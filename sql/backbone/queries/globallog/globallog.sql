@@ -67,3 +67,22 @@ SELECT t.index, t.root, t.hashes FROM backbone.log_tiles t
 WHERE t.level = @level AND t.index >= @first_index
 ORDER BY t.index
 LIMIT @most;
+
+-- The hashes of entries in complete tiles.
+-- name: TileHashes :many
+SELECT t.index, t.hashes FROM backbone.log_tiles t
+WHERE t.level = 0 AND t.index >= @from_index AND t.index < @to_index ORDER BY t.index;
+
+-- name: RecordCheckpoint :one
+SELECT backbone.record_checkpoint(@incarnation, @size, @root, @note)::boolean;
+
+-- The newest checkpoint of the last incarnation.
+-- name: NewestCheckpoint :many
+SELECT c.incarnation, c.size, c.root, c.note FROM backbone.log_checkpoints c
+ORDER BY c.incarnation DESC, c.size DESC LIMIT 1;
+
+-- name: Checkpoints :many
+SELECT c.incarnation, c.size, c.root, c.note FROM backbone.log_checkpoints c
+WHERE (c.size, c.incarnation) > (@size::bigint, @incarnation::integer)
+ORDER BY c.size, c.incarnation
+LIMIT @most;
