@@ -38,6 +38,7 @@ type Config struct {
 	KeyStore    KeyStore    `config:"keystore"`
 	Erasure     Erasure     `config:"erasure"`
 	Rotation    Rotation    `config:"rotation"`
+	GlobalLog   GlobalLog   `config:"global_log"`
 	AccessLog   AccessLog   `config:"access_log"`
 	Disclosure  Disclosure  `config:"disclosure"`
 	Node        Node        `config:"node"`
@@ -193,6 +194,12 @@ type Rotation struct {
 	Workers      int           `config:"workers"`       // calls of the key service at the same time
 }
 
+// GlobalLog configures the signed checkpoints of the global log.
+type GlobalLog struct {
+	CheckpointInterval time.Duration `config:"checkpoint_interval"` // between two checkpoints at least; each is a call of the key service
+	ExportInterval     time.Duration `config:"export_interval"`     // between two checkpoints in the export folder at least; what a superuser cuts off after the newest one is not missed there
+}
+
 // AccessLog configures the record of reads that matter.
 type AccessLog struct {
 	Retention time.Duration `config:"retention"` // how long an access is kept; then a node deletes it
@@ -273,6 +280,7 @@ func Default() Config {
 		KeyStore:    KeyStore{Pool: 4, LockTimeout: 10 * time.Second},
 		Erasure:     Erasure{Poll: time.Second, GateInterval: time.Minute},
 		Rotation:    Rotation{At: "02:00", MaximumAge: 365 * 24 * time.Hour, DeletionDays: 7, Workers: 8},
+		GlobalLog:   GlobalLog{CheckpointInterval: 5 * time.Second, ExportInterval: 10 * time.Minute},
 		AccessLog:   AccessLog{Retention: 90 * 24 * time.Hour},
 		Disclosure:  Disclosure{LongestGrant: 30 * 24 * time.Hour},
 		Log:         Log{Level: "info", Format: "json"},

@@ -119,6 +119,8 @@ func (c Config) durations() []rule {
 		between("erasure.gate_interval", c.Erasure.GateInterval, time.Second, time.Minute),
 		between("access_log.retention", c.AccessLog.Retention, disclosure.MinRetention, 10*365*24*time.Hour),
 		between("disclosure.longest_grant", c.Disclosure.LongestGrant, time.Hour, 366*24*time.Hour),
+		between("global_log.checkpoint_interval", c.GlobalLog.CheckpointInterval, time.Second, time.Hour),
+		between("global_log.export_interval", c.GlobalLog.ExportInterval, time.Second, 24*time.Hour),
 		between("rotation.max_age", c.Rotation.MaximumAge, 24*time.Hour, 10*365*24*time.Hour),
 	}
 	for _, pause := range c.Intake.Retries {

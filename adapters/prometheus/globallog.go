@@ -11,6 +11,9 @@ type globalLog struct {
 	extended client.Counter
 	window   client.Gauge
 	age      client.Gauge
+
+	signed      client.Gauge
+	checkpoints *client.CounterVec
 }
 
 func newGlobalLog(f factory) globalLog {
@@ -18,6 +21,9 @@ func newGlobalLog(f factory) globalLog {
 		extended: f.counter("backbone_global_log_events_total", "Events that this node has taken into the global log.").WithLabelValues(),
 		window:   f.gauge("backbone_global_log_window_events", "Events of all logs that are not in the global log yet.").WithLabelValues(),
 		age:      f.gauge("backbone_global_log_window_seconds", "For how long the first of them has waited, else 0.").WithLabelValues(),
+
+		signed:      f.gauge("backbone_global_log_signed_events", "Events of the newest checkpoint that this node has signed.").WithLabelValues(),
+		checkpoints: f.counter("backbone_global_log_checkpoints_total", "Checkpoints of the global log by outcome: signed; failed; refused, since the log is not the one that was signed.", "outcome"),
 	}
 }
 
@@ -28,4 +34,15 @@ func (g *globalLog) GlobalLogExtended(events int) { g.extended.Add(float64(event
 func (g *globalLog) GlobalLogWindow(events uint64, age time.Duration) {
 	g.window.Set(float64(events))
 	g.age.Set(age.Seconds())
+}
+
+// CheckpointSigned counts a checkpoint.
+func (g *globalLog) CheckpointSigned(size uint64) {
+	g.signed.Set(float64(size))
+	g.checkpoints.WithLabelValues("signed").Inc()
+}
+
+// CheckpointFailed counts a checkpoint that could not be made.
+func (g *globalLog) CheckpointFailed(isRefused bool) {
+	g.checkpoints.WithLabelValues(map[bool]string{false: "failed", true: "refused"}[isRefused]).Inc()
 }

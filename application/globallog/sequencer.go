@@ -38,7 +38,7 @@ type Observer interface {
 	GlobalLogWindow(events uint64, age time.Duration)
 }
 
-// Config is what a Sequencer needs; all of it is required.
+// Config is what a Sequencer needs; all but Grown is required.
 type Config struct {
 	Log      Log
 	Leases   ports.Leases
@@ -46,6 +46,7 @@ type Config struct {
 	Node     string // unique among the nodes
 	Logger   *slog.Logger
 	Observer Observer
+	Grown    func(size uint64) // is called with the size of the global log while this node extends it; nil: it is not
 }
 
 const (
@@ -59,7 +60,7 @@ const (
 	// maxPartitions and maxEvents bound one extension, and so the time of its transaction.
 	maxPartitions = 256
 	maxEvents     = 8192
-	// leaving bounds the release of the lease at the end.
+	// leaving bounds what is done at the end: the release of the lease, the last export.
 	leaving = 2 * time.Second
 )
 
@@ -148,6 +149,9 @@ func (s *Sequencer) extend(ctx context.Context, heads map[event.PartitionID]port
 		if s.ends, err = s.Log.GlobalEnds(ctx, globallog.End); err != nil {
 			return false, err
 		}
+		if err := s.reportSize(ctx); err != nil {
+			return false, err
+		}
 	}
 	var grown []event.PartitionID
 	for p, h := range heads {
@@ -176,7 +180,22 @@ func (s *Sequencer) extend(ctx context.Context, heads map[event.PartitionID]port
 	}
 	s.last = grown[len(grown)-1]
 	s.Observer.GlobalLogExtended(events)
+	if s.Grown != nil && len(ranges) > 0 {
+		s.Grown(uint64(ranges[len(ranges)-1].End()))
+	}
 	return isMore, nil
+}
+
+// reportSize reports what another node may have taken into the global log.
+func (s *Sequencer) reportSize(ctx context.Context) error {
+	if s.Grown == nil {
+		return nil
+	}
+	size, err := s.Log.GlobalSize(ctx)
+	if err == nil && size > 0 {
+		s.Grown(size)
+	}
+	return err
 }
 
 // observe reports what is not in the global log. Every node does, so that it is seen when none extends it.

@@ -63,7 +63,7 @@ func joinModules(join func(ports.SchemaCompiler, ...module.Module) (*module.Cata
 	for _, m := range modules {
 		declarations = append(declarations, m.Module)
 	}
-	catalog, err := join(schemas, append(declarations, module.Joined{administration.Module{}, pipeline.Module{}, jobs.Module{}, papers.Module{}}, erasure.Module{}, streams.Module{})...)
+	catalog, err := join(schemas, append(declarations, module.Joined{administration.Module{}, pipeline.Module{}, jobs.Module{}, papers.Module{}, globallog.Module{}}, erasure.Module{}, streams.Module{})...)
 	if err != nil {
 		return nil, fmt.Errorf("modules: %w", err)
 	}
@@ -118,7 +118,7 @@ type App struct {
 	entities    *entities.Service
 	snapshots   *streams.SnapshotService
 	heads       *subscriptions.HeadWatcher
-	sequencer   *globallog.Sequencer
+	globalLog   globalLog
 	feeds       *query.Feeds
 	live        *live.Service
 	ownedKeys   *keyService  // stopped by Close; nil where another closes it, or there is none
@@ -416,7 +416,7 @@ func (a *App) Run(ctx context.Context) {
 		running.Go(func() { a.personal.run(ctx, a, logFailure) })
 	}
 	running.Go(func() { a.heads.Run(ctx) })
-	running.Go(func() { a.sequencer.Run(ctx) })
+	running.Go(func() { a.globalLog.run(ctx) })
 	running.Go(func() { a.rebuilds.Run(ctx) })
 	running.Go(func() { a.Subscriptions.Run(ctx) })
 	if a.webhooks != nil {

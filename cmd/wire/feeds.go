@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
-	"github.com/erpbackbone/backbone/application/globallog"
 	"github.com/erpbackbone/backbone/application/live"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/application/subscriptions"
@@ -28,7 +27,9 @@ func (a *App) composeFeeds(clock ports.Clock) (err error) {
 	if a.heads, err = subscriptions.NewHeadWatcher(watch); err != nil {
 		return err
 	}
-	a.sequencer = globallog.New(globallog.Config{Log: a.Store.GlobalLog, Leases: a.Store.Leases, Heads: a.heads, Node: a.config.Node.ID, Logger: a.logger, Observer: a.metrics})
+	if err := a.composeGlobalLog(); err != nil {
+		return err
+	}
 	a.feeds = query.NewFeeds(a.Query, a.Store.Events)
 	a.live, err = live.New(live.Config{Heads: a.heads, Clock: clock, Observer: a.metrics, Limits: live.Limits{
 		Heartbeat: c.Feeds.Heartbeat, AccessCheckInterval: c.Feeds.Review, PerPrincipal: c.Feeds.PerPrincipal, PerNode: c.Feeds.PerNode,

@@ -25,7 +25,8 @@ import (
 type Keyring struct {
 	Keys
 	service  *keyService // that Close stops; nil: another closes it
-	signer   *receiptSigner
+	logName  string
+	signer   *noteSigner
 	Gate     *erasure.Gate
 	Rotation *keyrotation.Service
 }
@@ -92,7 +93,7 @@ func openKeys(ctx context.Context, c configs.Config, service *keyService, logger
 
 // newKeyring composes what seals and erases over keys.
 func newKeyring(c configs.Config, keys Keys, logName string, clock ports.Clock, logger *slog.Logger, metrics *prometheus.Metrics) (k *Keyring, err error) {
-	k = &Keyring{Keys: keys, signer: newReceiptSigner(logName, keys)}
+	k = &Keyring{Keys: keys, logName: logName, signer: newReceiptSigner(logName, keys)}
 	k.Gate, err = erasure.NewGate(erasure.GateConfig{
 		Exports: k.Exports, Receipts: k.Erasures, Keys: k.Store, DataKeys: k.DataKeys, Clock: clock, Interval: c.Erasure.GateInterval, Logger: logger, Closed: metrics.ReceiptsBehind,
 	})

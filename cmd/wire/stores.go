@@ -122,6 +122,7 @@ type GlobalLogStore interface {
 	ports.GlobalLogWriter
 	ports.GlobalOrder
 	ports.GlobalTree
+	ports.Checkpoints
 }
 
 // storesOf are the stores of a database.

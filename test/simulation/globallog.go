@@ -50,7 +50,7 @@ func (g *globalOrder) read(ctx context.Context) error {
 	return nil
 }
 
-// settle waits until the global log has every event.
+// settle waits until the global log has every event, and a node has signed it.
 func (g *globalOrder) settle(ctx context.Context) error {
 	return eventually(ctx, func() error {
 		ends, err := g.world.database.GlobalLog.GlobalEnds(ctx, globallog.End)
@@ -66,15 +66,26 @@ func (g *globalOrder) settle(ctx context.Context) error {
 				return fmt.Errorf("the global log has %d of %d events of partition %d", have, len(events), p)
 			}
 		}
+		size, err := g.world.database.GlobalLog.GlobalSize(ctx)
+		if err != nil {
+			return err
+		}
+		if newest, err := g.world.database.GlobalLog.NewestCheckpoint(ctx); err != nil || size > 0 && (newest == nil || newest.Size < size) {
+			return fmt.Errorf("the newest checkpoint is not of all %d events: %w", size, err)
+		}
 		return nil
 	})
 }
 
 // check requires that the global log is without gaps, has every event once and in order, and has the root of
-// their checksums.
+// their checksums, as each checkpoint has that of the first ones.
 func (g *globalOrder) check(b *books) {
 	ctx, w := context.Background(), g.world
 	if !w.require(g.read(ctx) == nil, "books", "the global log cannot be read") {
+		return
+	}
+	checkpoints, err := w.database.GlobalLog.Checkpoints(ctx, 0, 0, 1<<30)
+	if !w.require(err == nil, "books", "the checkpoints cannot be read: %v", err) {
 		return
 	}
 	var next globallog.Position
@@ -85,11 +96,16 @@ func (g *globalOrder) check(b *books) {
 		}
 		for s := r.Sequence; s < r.NextSequence(); s++ {
 			tree.Append(b.event(r.Partition, s).Checksum)
+			if len(checkpoints) > 0 && checkpoints[0].Size == tree.Size() {
+				w.require(checkpoints[0].Root == tree.Root(), "checkpoints are of the events", "that of %d events", tree.Size())
+				checkpoints = checkpoints[1:]
+			}
 		}
 		next, ends[r.Partition] = r.End(), r.NextSequence()-1
 	}
-	stored, err := globallog.OpenEdge(tree.Size(), func(level int, from, n uint64) ([]event.Hash, error) {
+	stored, err := globallog.Root(tree.Size(), func(level int, from, n uint64) ([]event.Hash, error) {
 		return w.database.GlobalLog.GlobalHashes(ctx, level, from, n)
 	})
-	w.require(err == nil && stored.Root() == tree.Root(), "the tree is that of the events", "of %d events: %v", tree.Size(), err)
+	w.require(len(checkpoints) == 0, "checkpoints are of the events", "%d are of more events than there are", len(checkpoints))
+	w.require(err == nil && stored == tree.Root(), "the tree is that of the events", "of %d events: %v", tree.Size(), err)
 }

@@ -1783,6 +1783,30 @@ func (p globalLogStorePort) GlobalSize(a0 context.Context) (r0 uint64, r1 error)
 	return
 }
 
+func (p globalLogStorePort) NewestCheckpoint(a0 context.Context) (r0 *ports.SignedCheckpoint, r1 error) {
+	lost, err := p.link.call(a0, about("GlobalLogStore.NewestCheckpoint"), func() error {
+		r0, r1 = p.to.NewestCheckpoint(a0)
+		return r1
+	})
+	if lost {
+		r0 = *new(*ports.SignedCheckpoint)
+	}
+	r1 = err
+	return
+}
+
+func (p globalLogStorePort) RecordCheckpoint(a0 context.Context, a1 ports.SignedCheckpoint) (r0 bool, r1 error) {
+	lost, err := p.link.call(a0, about("GlobalLogStore.RecordCheckpoint", a1.Incarnation), func() error {
+		r0, r1 = p.to.RecordCheckpoint(a0, a1)
+		return r1
+	})
+	if lost {
+		r0 = *new(bool)
+	}
+	r1 = err
+	return
+}
+
 type redactionsPort struct {
 	link *link
 	to   ports.Redactions

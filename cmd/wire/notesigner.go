@@ -3,9 +3,11 @@ package wire
 import (
 	"context"
 	"strings"
+	"sync"
 
 	"github.com/erpbackbone/backbone/adapters/signednote"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/globallog"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -13,10 +15,9 @@ import (
 // read them there, so that they do not need the key service.
 const verifierKeyFolder = "verifier-keys/"
 
-// receiptSigner signs receipts, certificates and notices of epochs with one key of the key
-// service. It creates the key on first use, so that a node starts while the service is
-// unavailable.
-type receiptSigner struct {
+// noteSigner signs notes under a name with one key of the key service. It creates the key on first use, so that a
+// node starts while the service is unavailable.
+type noteSigner struct {
 	name    string
 	alias   string
 	rotator ports.KeyLifecycle
@@ -27,18 +28,31 @@ type receiptSigner struct {
 	opened  *signednote.Signer
 }
 
-func newReceiptSigner(logName string, keys Keys) *receiptSigner {
-	name := strings.Map(func(r rune) rune {
-		if r <= ' ' || r == '+' || r == 0xa0 {
-			return '-'
+// newReceiptSigner makes the signer of receipts, certificates and notices of epochs.
+func newReceiptSigner(logName string, keys Keys) *noteSigner {
+	return newNoteSigner("receipts."+globallog.SignerName(logName), aliasPrefix(logName)+"/receipts", keys)
+}
+
+// newCheckpointSigners makes the signers of checkpoints, by origin. They have one key.
+func newCheckpointSigners(logName string, keys Keys) func(origin string) ports.NoteSigner {
+	var mu sync.Mutex
+	signers := map[string]*noteSigner{}
+	return func(origin string) ports.NoteSigner {
+		mu.Lock()
+		defer mu.Unlock()
+		if signers[origin] == nil {
+			signers[origin] = newNoteSigner(origin, aliasPrefix(logName)+"/checkpoints", keys)
 		}
-		return r
-	}, logName)
-	return &receiptSigner{opening: ports.NewLock(), name: "receipts." + name, alias: aliasPrefix(logName) + "/receipts", rotator: keys.KMS, signer: keys.Signer, exports: keys.Exports}
+		return signers[origin]
+	}
+}
+
+func newNoteSigner(name, alias string, keys Keys) *noteSigner {
+	return &noteSigner{opening: ports.NewLock(), name: name, alias: alias, rotator: keys.KMS, signer: keys.Signer, exports: keys.Exports}
 }
 
 // open finds or creates the key and writes its public half to the export store.
-func (s *receiptSigner) open(ctx context.Context) (*signednote.Signer, error) {
+func (s *noteSigner) open(ctx context.Context) (*signednote.Signer, error) {
 	if err := s.opening.Acquire(ctx); err != nil {
 		return nil, err
 	}
@@ -70,7 +84,7 @@ func (s *receiptSigner) open(ctx context.Context) (*signednote.Signer, error) {
 }
 
 // SignNote implements ports.NoteSigner.
-func (s *receiptSigner) SignNote(ctx context.Context, text []byte) ([]byte, error) {
+func (s *noteSigner) SignNote(ctx context.Context, text []byte) ([]byte, error) {
 	signer, err := s.open(ctx)
 	if err != nil {
 		return nil, err
@@ -79,7 +93,7 @@ func (s *receiptSigner) SignNote(ctx context.Context, text []byte) ([]byte, erro
 }
 
 // VerifierKey implements ports.NoteSigner.
-func (s *receiptSigner) VerifierKey(ctx context.Context) (string, error) {
+func (s *noteSigner) VerifierKey(ctx context.Context) (string, error) {
 	signer, err := s.open(ctx)
 	if err != nil {
 		return "", err

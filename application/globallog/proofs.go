@@ -1,0 +1,98 @@
+package globallog
+
+import (
+	"context"
+	"slices"
+
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/globallog"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// ProvableLog is the global log as a Prover reads it.
+type ProvableLog interface {
+	Checkpoints
+	GlobalPositions(ctx context.Context, events []ports.EventPosition) (map[ports.EventPosition]globallog.Position, error)
+}
+
+// Prover makes proofs for readers who have no access to the log.
+type Prover struct{ log ProvableLog }
+
+// NewProver makes a Prover.
+func NewProver(log ProvableLog) *Prover { return &Prover{log} }
+
+// Prove proves that an event is in the log that was signed last. extra is what the reader needs to compute its
+// checksum. Fault global_log.not_signed (NotFound) for an event that is not signed yet.
+func (p *Prover) Prove(ctx context.Context, e ports.EventPosition, extra []byte) (globallog.Proof, error) {
+	positions, err := p.log.GlobalPositions(ctx, []ports.EventPosition{e})
+	if err != nil {
+		return globallog.Proof{}, err
+	}
+	newest, err := p.log.NewestCheckpoint(ctx)
+	if err != nil {
+		return globallog.Proof{}, err
+	}
+	position, isKnown := positions[e]
+	if !isKnown || newest == nil || uint64(position) >= newest.Size {
+		return globallog.Proof{}, fault.New(fault.NotFound, "global_log.not_signed", "no checkpoint has the event yet; a server with a key service signs one every few seconds while there are new events, so try again")
+	}
+	hashes, err := globallog.ProveInclusion(newest.Size, position, hashesOf(ctx, p.log))
+	return globallog.Proof{Extra: extra, Position: position, Hashes: hashes, Checkpoint: newest.Note}, err
+}
+
+// ProveExtension proves that the log that was signed last begins with that of an earlier checkpoint. Fault
+// global_log.not_signed (NotFound) if none is as large.
+func (p *Prover) ProveExtension(ctx context.Context, earlier globallog.Checkpoint) (globallog.Extension, error) {
+	newest, err := p.log.NewestCheckpoint(ctx)
+	if err != nil {
+		return globallog.Extension{}, err
+	}
+	if newest == nil || newest.Size < earlier.Size {
+		return globallog.Extension{}, fault.New(fault.NotFound, "global_log.not_signed", "no checkpoint here has the %d events of the earlier one: the log was set back or cut, or this is another log; run `backbone verify` with that checkpoint", earlier.Size)
+	}
+	hashes, err := globallog.ProveConsistency(newest.Size, earlier.Size, hashesOf(ctx, p.log))
+	return globallog.Extension{From: earlier.Size, Hashes: hashes, Checkpoint: newest.Note}, err
+}
+
+func hashesOf(ctx context.Context, tree ports.GlobalTree) globallog.ReadHashes {
+	return func(level int, from, n uint64) ([]event.Hash, error) { return tree.GlobalHashes(ctx, level, from, n) }
+}
+
+// OpenCheckpoint opens a checkpoint that the log signed with one of the keys, and returns who else did: witnesses
+// whose keys are given too. Faults: note.key_invalid, note.not_verified, global_log.checkpoint_malformed (all Invalid).
+func OpenCheckpoint(note []byte, opener ports.CheckpointOpener, keys ...string) (c globallog.Checkpoint, witnesses []string, err error) {
+	text, signers, err := opener.OpenCosigned(note, keys...)
+	if err != nil {
+		return c, nil, err
+	}
+	if c, err = globallog.ParseCheckpoint(text); err != nil {
+		return c, nil, err
+	}
+	own := slices.Index(signers, c.Origin)
+	if own < 0 {
+		return c, nil, fault.New(fault.Invalid, "note.not_verified", "the checkpoint has no signature of %s, the log that it is of; give the verifier key of that log", c.Origin)
+	}
+	return c, slices.Delete(signers, own, own+1), nil
+}
+
+// VerifyProof checks that the event with a checksum is in a log that was signed with one of the keys. Faults:
+// global_log.not_included and those of OpenCheckpoint.
+func VerifyProof(p globallog.Proof, checksum event.Hash, opener ports.CheckpointOpener, keys ...string) (c globallog.Checkpoint, witnesses []string, err error) {
+	if c, witnesses, err = OpenCheckpoint(p.Checkpoint, opener, keys...); err != nil {
+		return c, nil, err
+	}
+	return c, witnesses, globallog.CheckInclusion(p.Hashes, c, p.Position, checksum)
+}
+
+// VerifyExtension checks that the log of an extension begins with that of an earlier checkpoint. Faults:
+// global_log.inconsistent and those of OpenCheckpoint.
+func VerifyExtension(x globallog.Extension, earlier []byte, opener ports.CheckpointOpener, keys ...string) (from, to globallog.Checkpoint, err error) {
+	if from, _, err = OpenCheckpoint(earlier, opener, keys...); err != nil {
+		return from, to, err
+	}
+	if to, _, err = OpenCheckpoint(x.Checkpoint, opener, keys...); err != nil {
+		return from, to, err
+	}
+	return from, to, globallog.CheckConsistency(x.Hashes, to, from)
+}

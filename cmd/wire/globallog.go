@@ -1,0 +1,70 @@
+package wire
+
+import (
+	"context"
+	"sync"
+
+	"github.com/erpbackbone/backbone/adapters/signednote"
+	eventappend "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/globallog"
+	"github.com/erpbackbone/backbone/domain/concurrency"
+	"github.com/erpbackbone/backbone/domain/event"
+	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/ports"
+)
+
+// globalLog is the work of a node for the global log.
+type globalLog struct {
+	sequencer    *globallog.Sequencer
+	checkpointer *globallog.Checkpointer // nil without a key service
+}
+
+// composeGlobalLog composes the sequencer and, if there is a key service, the checkpointer.
+func (a *App) composeGlobalLog() (err error) {
+	config := globallog.Config{Log: a.Store.GlobalLog, Leases: a.Store.Leases, Heads: a.heads, Node: a.config.Node.ID, Logger: a.logger, Observer: a.metrics}
+	if p := a.personal; p != nil {
+		a.globalLog.checkpointer, err = globallog.NewCheckpointer(globallog.CheckpointerConfig{
+			Log: a.Store.GlobalLog, Signers: newCheckpointSigners(p.logName, p.Keys), Opener: signednote.Opener{}, Exports: p.Exports, LogName: p.logName,
+			Logger: a.logger, Observer: a.metrics, Limits: globallog.CheckpointLimits{Interval: a.config.GlobalLog.CheckpointInterval, ExportInterval: a.config.GlobalLog.ExportInterval},
+		})
+		if err != nil {
+			return err
+		}
+		config.Grown = a.globalLog.checkpointer.Grown
+	}
+	a.globalLog.sequencer = globallog.New(config)
+	return nil
+}
+
+// run works until ctx ends.
+func (g *globalLog) run(ctx context.Context) {
+	var running sync.WaitGroup
+	running.Go(func() { g.sequencer.Run(ctx) })
+	if g.checkpointer != nil {
+		running.Go(func() { g.checkpointer.Run(ctx) })
+	}
+	running.Wait()
+}
+
+// restorerActor is the actor of the events of a new incarnation.
+const restorerActor = "s-backbone-restore"
+
+// BeginIncarnation begins a new incarnation of the global log after a restore, see globallog.Incarnations. The App has
+// keys.
+func (a *App) BeginIncarnation(ctx context.Context, reason string, progress func(done, total int)) (globallog.Incarnation, error) {
+	p := a.personal
+	incarnations := globallog.Incarnations{IncarnationsConfig: globallog.IncarnationsConfig{
+		Log: a.Store.GlobalLog, Entities: a.Store.Directory, Signers: newCheckpointSigners(p.logName, p.Keys), Opener: signednote.Opener{}, Exports: p.Exports, LogName: p.logName,
+		Append: func(ctx context.Context, le ports.LegalEntity, d event.Draft) error {
+			_, _, err := a.appends.Append(ctx, eventappend.Request{
+				LegalEntity: le, Actor: event.Actor{Type: event.System, ID: restorerActor, Name: "restore"}, PersonID: restorerActor, Drafts: []event.Draft{d},
+				Streams: []concurrency.StreamExpectation{{Stream: d.Stream, Expected: concurrency.NoStream()}},
+			})
+			if fault.CodeOf(err) == concurrency.CodeWrongExpectedVersion {
+				return nil
+			}
+			return err
+		},
+	}}
+	return incarnations.Begin(ctx, reason, progress)
+}
