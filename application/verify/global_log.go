@@ -1,6 +1,8 @@
 package verify
 
 import (
+	"bytes"
+	"cmp"
 	"context"
 	"encoding/hex"
 	"fmt"
@@ -13,26 +15,53 @@ import (
 
 // GlobalLogReport is the result of verifying the global log.
 type GlobalLogReport struct {
-	Size        uint64 `json:"size"`      // events
-	Root        string `json:"root_hash"` // of the tree over them
+	Size        uint64 `json:"size"`                           // events
+	Root        string `json:"root_hash"`                      // of the tree over them
+	Signed      uint64 `json:"signed"`                         // events that the newest checkpoint in the database has; the others are not signed yet
+	Compared    int    `json:"compared_checkpoints,omitempty"` // from outside of the database
+	Forks       []Fork `json:"forks,omitempty"`
 	FindingList        // their sequence is a position
+}
+
+// Anchors are what the global log is compared with besides the logs.
+type Anchors struct {
+	Kept     []globallog.Checkpoint // outside of the database; their signatures are for the caller
+	IsSigned func(note []byte) bool // whether the log signed a checkpoint of the database; nil: it is not checked
+}
+
+// Fork is a checkpoint of an earlier incarnation with events that the log has not: it was restored from a backup since.
+type Fork struct {
+	Origin string `json:"origin"`
+	Size   uint64 `json:"size"`
 }
 
 // Pages of what is read of the global log.
 const (
-	rangesPage    = 1000
-	checksumsPage = 10_000
-	tilesPage     = 100
+	rangesPage      = 1000
+	checksumsPage   = 10_000
+	tilesPage       = 100
+	checkpointsPage = 1000
 )
 
 // GlobalLog compares the global log with the logs of all partitions: its ranges have no gap and take each
 // partition in order, and its tiles are those of the checksums of the events. Whether the checksums are right is
 // for Run. What the global log does not have yet is no finding.
-func GlobalLog(ctx context.Context, store ports.GlobalLogAudit, progress Progress) (GlobalLogReport, error) {
-	w := globalWalk{store: store, ends: map[event.PartitionID]event.Sequence{}, tiles: map[int][]ports.StoredTile{}, complete: map[int]uint64{}}
+//
+// It must have the root of each checkpoint in the database, and of those that were kept outside of it. One of an
+// earlier incarnation that it has not is a fork.
+func GlobalLog(ctx context.Context, store ports.GlobalLogAudit, anchors Anchors, progress Progress) (GlobalLogReport, error) {
+	w := globalWalk{store: store, isSigned: anchors.IsSigned, ends: map[event.PartitionID]event.Sequence{}, tiles: map[int][]ports.StoredTile{}, complete: map[int]uint64{}}
 	w.report.Findings = []Finding{}
+	w.kept = slices.SortedFunc(slices.Values(anchors.Kept), func(a, b globallog.Checkpoint) int { return cmp.Compare(a.Size, b.Size) })
+	w.report.Compared = len(w.kept)
+	for _, c := range w.kept {
+		w.incarnation = max(w.incarnation, c.Incarnation())
+	}
 	size, err := store.GlobalSize(ctx)
 	if err != nil {
+		return w.report, err
+	}
+	if err := w.readCheckpoints(ctx); err != nil {
 		return w.report, err
 	}
 	for w.tree.Size() < size && w.report.Sound() {
@@ -45,6 +74,9 @@ func GlobalLog(ctx context.Context, store ports.GlobalLogAudit, progress Progres
 	}
 	if w.report.Sound() {
 		if err := w.findExtraTiles(ctx); err != nil {
+			return w.report, err
+		}
+		if err := w.findExtraCheckpoints(ctx); err != nil {
 			return w.report, err
 		}
 	}
@@ -62,6 +94,11 @@ type globalWalk struct {
 	ends     map[event.PartitionID]event.Sequence
 	tiles    map[int][]ports.StoredTile // read and not compared yet, by level
 	complete map[int]uint64             // tiles that were compared, by level
+
+	recorded    []ports.SignedCheckpoint // read from the database and not compared yet
+	kept        []globallog.Checkpoint   // not compared yet, by size
+	incarnation int                      // the newest one
+	isSigned    func(note []byte) bool   // nil: it is not checked
 }
 
 func (w *globalWalk) add(detail string, args ...any) {
@@ -115,6 +152,9 @@ func (w *globalWalk) follow(ctx context.Context, r globallog.Range) error {
 					return err
 				}
 			}
+			if err := w.compareRoot(ctx); err != nil {
+				return err
+			}
 		}
 		sequence += event.Sequence(n)
 	}
@@ -160,6 +200,78 @@ func (w *globalWalk) findExtraTiles(ctx context.Context) error {
 			if tile.Index >= size {
 				w.add("tile %d of level %d is of more events than the global log has", tile.Index, level)
 			}
+		}
+	}
+	return nil
+}
+
+// readCheckpoints reads the next checkpoints of the database.
+func (w *globalWalk) readCheckpoints(ctx context.Context) (err error) {
+	newest, err := w.store.NewestCheckpoint(ctx)
+	if err == nil && newest != nil {
+		w.incarnation = max(w.incarnation, newest.Incarnation)
+		w.recorded, err = w.store.Checkpoints(ctx, 0, 0, checkpointsPage)
+	}
+	return err
+}
+
+// compareRoot compares the root of the events so far with the checkpoints of as many.
+func (w *globalWalk) compareRoot(ctx context.Context) (err error) {
+	size := w.tree.Size()
+	for len(w.recorded) > 0 && w.recorded[0].Size == size {
+		next := w.recorded[0]
+		w.requireRecorded(next)
+		if w.recorded = w.recorded[1:]; len(w.recorded) == 0 {
+			if w.recorded, err = w.store.Checkpoints(ctx, next.Size, next.Incarnation, checkpointsPage); err != nil {
+				return err
+			}
+		}
+	}
+	for len(w.kept) > 0 && w.kept[0].Size <= size {
+		if c := w.kept[0]; c.Size == size && c.Root != w.tree.Root() {
+			w.lack(c, GlobalLogForked, "the log does not begin with the %d events of the checkpoint: it was recomputed, or is another log")
+		}
+		w.kept = w.kept[1:]
+	}
+	return nil
+}
+
+// requireRecorded demands that a checkpoint of the database has the root of the events, in its note too.
+func (w *globalWalk) requireRecorded(c ports.SignedCheckpoint) {
+	text, _, _ := bytes.Cut(c.Note, []byte("\n\n"))
+	signed, err := globallog.ParseCheckpoint(append(slices.Clone(text), '\n'))
+	if err != nil || signed.Size != c.Size || signed.Root != c.Root || signed.Incarnation() != c.Incarnation || c.Root != w.tree.Root() {
+		w.add("the checkpoint of %d events in the database is not that of the events", c.Size)
+	}
+	if w.isSigned != nil && !w.isSigned(c.Note) {
+		w.add("the checkpoint of %d events in the database is not signed with the key of the log", c.Size)
+	}
+	w.report.Signed = max(w.report.Signed, c.Size)
+}
+
+// lack adds that the log lacks a checkpoint that was kept outside: a finding, or a fork before the newest incarnation.
+func (w *globalWalk) lack(c globallog.Checkpoint, kind FindingKind, detail string) {
+	if c.Incarnation() < w.incarnation {
+		w.report.Forks = append(w.report.Forks, Fork{c.Origin, c.Size})
+		return
+	}
+	w.report.add(Finding{Kind: kind, Sequence: event.Sequence(w.tree.Size()), Detail: fmt.Sprintf(detail, c.Size)})
+}
+
+// findExtraCheckpoints finds checkpoints of events that the global log does not have. It may have grown since.
+func (w *globalWalk) findExtraCheckpoints(ctx context.Context) error {
+	size, err := w.store.GlobalSize(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range w.recorded {
+		if c.Size > size {
+			w.add("the checkpoint of %d events in the database is of more events than the global log has", c.Size)
+		}
+	}
+	for _, c := range w.kept {
+		if c.Size > size {
+			w.lack(c, GlobalLogCut, "the log is shorter than the %d events of the checkpoint: its end was cut off, or the database was restored to an earlier state")
 		}
 	}
 	return nil

@@ -87,7 +87,7 @@ func TestGlobalLog(t *testing.T) {
 			t.Parallel()
 			f := &forgedGlobalLog{GlobalLogAudit: d.GlobalLog, size: 600, ranges: slices.Clone(ranges), tiles: slices.Clone(tiles)}
 			c.edit(f)
-			report, err := verify.GlobalLog(t.Context(), f, nil)
+			report, err := verify.GlobalLog(t.Context(), f, verify.Anchors{}, nil)
 			require.NoError(t, err)
 			if c.detail == "" {
 				require.True(t, report.Sound(), report.Findings)
@@ -98,6 +98,98 @@ func TestGlobalLog(t *testing.T) {
 			require.Equal(t, verify.GlobalLogMismatch, report.Findings[0].Kind)
 			require.Equal(t, c.position, report.Findings[0].Sequence)
 			require.Contains(t, report.Findings[0].Detail, c.detail)
+		})
+	}
+}
+
+// signedAt is a checkpoint of a size, whose note has no signature.
+func signedAt(incarnation int, size uint64, root event.Hash) ports.SignedCheckpoint {
+	c := globallog.Checkpoint{Origin: globallog.Origin("books", incarnation), Size: size, Root: root}
+	return ports.SignedCheckpoint{Incarnation: incarnation, Size: size, Root: root, Note: append(c.Text(), "\n— books AAAA\n"...)}
+}
+
+// editedCheckpoints is a global log whose checkpoints were edited.
+type editedCheckpoints struct {
+	ports.GlobalLogAudit
+	checkpoints []ports.SignedCheckpoint
+}
+
+func (e editedCheckpoints) NewestCheckpoint(context.Context) (*ports.SignedCheckpoint, error) {
+	if len(e.checkpoints) == 0 {
+		return nil, nil
+	}
+	return &e.checkpoints[len(e.checkpoints)-1], nil
+}
+
+func (e editedCheckpoints) Checkpoints(_ context.Context, after uint64, incarnation, limit int) ([]ports.SignedCheckpoint, error) {
+	rest := slices.DeleteFunc(slices.Clone(e.checkpoints), func(c ports.SignedCheckpoint) bool {
+		return c.Size < after || c.Size == after && c.Incarnation <= incarnation
+	})
+	return rest[:min(len(rest), limit)], nil
+}
+
+// TestGlobalLog_Checkpoints compares those of the database and those that were kept outside.
+func TestGlobalLog_Checkpoints(t *testing.T) {
+	t.Parallel()
+	d := memory.New(memory.Config{})
+	r := conformance.NewRecorder(t, d.Directory, d.Registry, d.Appender, 1)
+	r.Record(t, r.Partitions[0], 2500)
+	_, err := d.GlobalLog.ExtendGlobalLog(t.Context(), r.Partitions, 10_000)
+	require.NoError(t, err)
+	var tree globallog.Edge
+	roots := []event.Hash{tree.Root()}
+	var all []ports.SignedCheckpoint // more than a page
+	for i, checksum := range r.Checksums[r.Partitions[0]] {
+		tree.Append(checksum)
+		roots = append(roots, tree.Root())
+		if i < 2400 {
+			all = append(all, signedAt(1, uint64(i+1), tree.Root()))
+		}
+	}
+	kept := func(incarnation int, size uint64, root event.Hash) globallog.Checkpoint {
+		return globallog.Checkpoint{Origin: globallog.Origin("books", incarnation), Size: size, Root: root}
+	}
+	edit := func(i int, change func(c *ports.SignedCheckpoint)) []ports.SignedCheckpoint {
+		edited := slices.Clone(all)
+		edited[i].Note = slices.Clone(edited[i].Note)
+		change(&edited[i])
+		return edited
+	}
+	other := event.Hash{1}
+	for name, c := range map[string]struct {
+		checkpoints []ports.SignedCheckpoint
+		anchors     verify.Anchors
+		want        []verify.FindingKind
+		forks       []verify.Fork
+		signed      uint64
+	}{
+		"none":                           {},
+		"all":                            {checkpoints: all, signed: 2400},
+		"another root":                   {checkpoints: edit(1500, func(c *ports.SignedCheckpoint) { c.Root = other }), want: []verify.FindingKind{verify.GlobalLogMismatch}, signed: 2400},
+		"another root in its note too":   {checkpoints: edit(7, func(c *ports.SignedCheckpoint) { *c = signedAt(1, 8, other) }), want: []verify.FindingKind{verify.GlobalLogMismatch}, signed: 2400},
+		"a note of another size":         {checkpoints: edit(7, func(c *ports.SignedCheckpoint) { c.Note = all[8].Note }), want: []verify.FindingKind{verify.GlobalLogMismatch}, signed: 2400},
+		"a note of another incarnation":  {checkpoints: edit(7, func(c *ports.SignedCheckpoint) { c.Note = signedAt(2, 8, roots[8]).Note }), want: []verify.FindingKind{verify.GlobalLogMismatch}, signed: 2400},
+		"no note":                        {checkpoints: edit(7, func(c *ports.SignedCheckpoint) { c.Note = []byte("x") }), want: []verify.FindingKind{verify.GlobalLogMismatch}, signed: 2400},
+		"of events that there are not":   {checkpoints: []ports.SignedCheckpoint{signedAt(1, 2501, other)}, want: []verify.FindingKind{verify.GlobalLogMismatch}},
+		"one that is not signed":         {checkpoints: all, anchors: verify.Anchors{IsSigned: func(note []byte) bool { return !slices.Equal(note, all[3].Note) }}, want: []verify.FindingKind{verify.GlobalLogMismatch}, signed: 2400},
+		"kept ones":                      {anchors: verify.Anchors{Kept: []globallog.Checkpoint{kept(1, 2500, roots[2500]), kept(1, 1, roots[1]), kept(1, 700, roots[700])}}},
+		"a kept one of another log":      {anchors: verify.Anchors{Kept: []globallog.Checkpoint{kept(1, 700, other), kept(1, 701, roots[701])}}, want: []verify.FindingKind{verify.GlobalLogForked}},
+		"a kept one of more events":      {anchors: verify.Anchors{Kept: []globallog.Checkpoint{kept(1, 2501, other)}}, want: []verify.FindingKind{verify.GlobalLogCut}},
+		"a fork before a restore":        {checkpoints: []ports.SignedCheckpoint{signedAt(2, 2000, roots[2000])}, signed: 2000, anchors: verify.Anchors{Kept: []globallog.Checkpoint{kept(1, 700, roots[700]), kept(1, 1900, other), kept(1, 2600, other)}}, forks: []verify.Fork{{Origin: "books/1", Size: 1900}, {Origin: "books/1", Size: 2600}}},
+		"a restore that only a kept one": {anchors: verify.Anchors{Kept: []globallog.Checkpoint{kept(1, 1900, other), kept(2, 2000, roots[2000])}}, forks: []verify.Fork{{Origin: "books/1", Size: 1900}}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			report, err := verify.GlobalLog(t.Context(), editedCheckpoints{d.GlobalLog, c.checkpoints}, c.anchors, nil)
+			require.NoError(t, err)
+			var kinds []verify.FindingKind
+			for _, f := range report.Findings {
+				kinds = append(kinds, f.Kind)
+			}
+			require.Equal(t, c.want, kinds)
+			require.Equal(t, c.forks, report.Forks)
+			require.Equal(t, c.signed, report.Signed)
+			require.Equal(t, len(c.anchors.Kept), report.Compared)
 		})
 	}
 }

@@ -69,6 +69,8 @@ const (
 	RegistrationMismatch FindingKind = "registration_mismatch" // a version of an event type is not as its change registered it
 
 	GlobalLogMismatch FindingKind = "global_log_mismatch" // the global log is not that of the logs
+	GlobalLogForked   FindingKind = "global_log_forked"   // the global log does not begin with that of a checkpoint
+	GlobalLogCut      FindingKind = "global_log_cut"      // the global log is shorter than it was
 
 	ExportMalformed FindingKind = "export_malformed" // a line of the export file is not as it was written
 	ExportTruncated FindingKind = "export_truncated" // the export file has no trailer, or one that does not match

@@ -3,13 +3,14 @@ package tamper
 import (
 	"crypto/sha256"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/domain/disclosure"
-	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/eventtype"
+	"github.com/erpbackbone/backbone/domain/globallog"
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
@@ -80,11 +81,12 @@ func (i *installation) administer() {
 	}, "the read is bound")
 }
 
-// completeTile appends events until the global log has a complete tile.
+// completeTile appends events until the global log has a complete tile, and a checkpoint of it is exported.
 func (i *installation) completeTile() {
 	i.t.Helper()
-	_, end := i.serve()
+	work, end := i.serve()
 	defer end()
+	work()
 	for range 3 {
 		events := make([]object, 100)
 		for n := range events {
@@ -92,9 +94,9 @@ func (i *installation) completeTile() {
 		}
 		i.call("module", http.MethodPost, "/api/events", object{"events": events}, nil)
 	}
-	ranges, err := i.server.App.Store.GlobalLog.ExtendGlobalLog(i.t.Context(), []event.PartitionID{i.entity.Partition}, 1000)
-	require.NoError(i.t, err)
-	require.NotEmpty(i.t, ranges)
+	testkit.Eventually(i.t, time.Minute, func() bool {
+		return i.exec("SELECT FROM backbone.log_tiles") > 0 && slices.ContainsFunc(i.keptCheckpoints(), func(c globallog.Checkpoint) bool { return c.Size >= 300 })
+	}, "a checkpoint of the tile is exported")
 }
 
 // parkMessage leaves a dead letter of a subscription, and a message that its consumer has.

@@ -203,7 +203,9 @@ func TestTampering(t *testing.T) {
 		t.Parallel()
 		i := filled.copy(t)
 		i.completeTile()
+		t.Run("and a perfect attacker", func(t *testing.T) { i.withstandPerfection(t) })
 		i.withstand(queue(onTile))
+		t.Run("and a database that was set back", func(t *testing.T) { filled.copy(t).beginIncarnation() }) // to where filled is
 	})
 	t.Logf("%d attacks are found by verification, %d by comparing a rebuild; %d heal; %d are harmless", done[proof], done[compared], done[healed], done[harmless])
 }
@@ -305,7 +307,7 @@ func (i *installation) findings(store *postgres.Database) (kinds []verify.Findin
 	reports, err := verify.Run(i.t.Context(), store.Chains(), "", nil, nil, verify.WithKeyStore(i.keys), verify.OpenKeys(i.keys.DataKeys))
 	registries, registryErr := verify.Registries(i.t.Context(), store.Registry, "")
 	require.NoError(i.t, registryErr)
-	globalLog, globalErr := verify.GlobalLog(i.t.Context(), store.GlobalLog, nil)
+	globalLog, globalErr := verify.GlobalLog(i.t.Context(), store.GlobalLog, i.anchors(), nil)
 	require.NoError(i.t, globalErr)
 	add := func(l verify.FindingList) {
 		for _, f := range l.Findings {

@@ -44,13 +44,14 @@ type object = map[string]any
 // installation is a database with books that have a row in each table that is attacked, and perhaps
 // a node.
 type installation struct {
-	t      *testing.T
-	config configs.Config
-	dsn    string // of the superuser
-	entity ports.LegalEntity
-	tokens map[string]string   // by role
-	super  *pgx.Conn           // triggers do not fire for it
-	keys   *wire.KeyStoreAudit // of a copy
+	t       *testing.T
+	config  configs.Config
+	dsn     string // of the superuser
+	entity  ports.LegalEntity
+	tokens  map[string]string   // by role
+	super   *pgx.Conn           // triggers do not fire for it
+	keys    *wire.KeyStoreAudit // of a copy
+	keyless bool                // it verifies without the public key of the log
 
 	// Of the node.
 	server  *wire.Server
@@ -87,6 +88,7 @@ func install(t *testing.T) *installation {
 	i.config.KMS.Endpoint, i.config.KMS.CredentialsFile = kms.Endpoint, kms.Credentials
 	i.config.Erasure.ExportDirectory = t.TempDir()
 	i.config.Query.SnapshotEvery = 10
+	i.config.GlobalLog = configs.GlobalLog{CheckpointInterval: time.Second, ExportInterval: time.Second}
 	i.config.Webhook.AllowPrivateNetworks = true
 	i.use(moduletest.Database(t, modules.BuiltIn()...))
 	i.leaveFormerType()

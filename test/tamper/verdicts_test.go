@@ -461,6 +461,13 @@ var verdicts = []table{
 		deleted: proves("", verify.GlobalLogMismatch), invented: proves("", verify.GlobalLogMismatch),
 		edits: map[string]string{"root": "sha256(root)", "hashes": "substring(hashes FROM 33) || substring(hashes FOR 32)"},
 	},
+	{
+		name:     "backbone.log_checkpoints",
+		columns:  []verdict{proves("size incarnation root note", verify.GlobalLogMismatch)},
+		deleted:  isHarmless("", "the others, and those that were exported, prove the same; without any the next is signed against the newest export"),
+		invented: proves("", verify.GlobalLogMismatch),
+		edits:    map[string]string{"root": "sha256(root)"},
+	},
 	harmlessTable("backbone.blind_index", "partition_id kind key_class hash subject_id class event_type path",
 		"it decides which ids a search of officers shows; reports and erasures go by event_pii_subjects, and the nodes build it again from the log when its rows and positions are deleted"),
 	harmlessTable("backbone.blind_index_positions", "sequence revision partition_id key", "it decides from where nodes build the index; as for its rows"),
