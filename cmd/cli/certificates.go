@@ -3,6 +3,7 @@ package cli
 import (
 	"fmt"
 	"io"
+	"path/filepath"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -41,7 +42,7 @@ func verifyCertificateCommand() *cobra.Command {
 		},
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitError{2, err} })
-	cmd.Flags().StringArrayVar(&o.Keys, "key", nil, "verifier key, or a file with some; repeat it for keys of other years (required)")
+	cmd.Flags().StringArrayVar(&o.Keys, "key", nil, "verifier key, or a file or folder with some; repeat it for keys of other years (required)")
 	cmd.Flags().BoolVar(&o.json, "json", false, "print the verdict as JSON")
 	return cmd
 }
@@ -107,14 +108,20 @@ func verifierKeys(given []string) ([]string, error) {
 			keys = append(keys, strings.TrimSpace(k))
 			continue
 		}
-		content, err := readLimited(k, nil, maxCertificateBytes)
-		if err != nil {
-			return nil, fault.New(fault.Invalid, "note.key_unreadable", "the verifier key is neither <name>+<hash>+<key> nor a file that can be read; check --key").WithCause(err)
+		files := []string{k}
+		if isFolder(k) {
+			files, _ = filepath.Glob(filepath.Join(k, "[^.]*")) // the pattern is well formed but for the name of a folder
 		}
-		keys = append(keys, strings.Fields(string(content))...)
+		for _, file := range files {
+			content, err := readLimited(file, nil, maxCertificateBytes)
+			if err != nil {
+				return nil, fault.New(fault.Invalid, "note.key_unreadable", "the verifier key is neither <name>+<hash>+<key> nor a file or folder that can be read; check --key").WithCause(err)
+			}
+			keys = append(keys, strings.Fields(string(content))...)
+		}
 	}
 	if len(keys) == 0 {
-		return nil, fault.New(fault.Invalid, "note.key_missing", "a certificate is checked with the key that receipts are signed with; name it with --key")
+		return nil, fault.New(fault.Invalid, "note.key_missing", "signatures are checked with the public key of the signer; name it with --key")
 	}
 	return keys, nil
 }

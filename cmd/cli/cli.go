@@ -150,7 +150,7 @@ func newRoot(modules []plugin.Module) *cobra.Command {
 		SilenceErrors: true,
 		Version:       configs.Version,
 	}
-	root.AddCommand(devCommand(modules), serveCommand(modules), kmsdCommand(), migrateCommand(modules), bootstrapCommand(modules), enrollCommand(modules, catalog.RoleNames()), revokeCommand(modules), reviewCommand(), principalsCommand(), intentsCommand(), sodCommand(), erasureCommand(), holdsCommand(), keysCommand(), verifyCommand(modules), verifyCertificateCommand(), exportCommand(), exportLogCommand(), fanoutCommand(), subscriptionsCommand(), webhooksCommand(), projectionsCommand(), deadLettersCommand(), redactionsCommand(), accessLogCommand(), disclosuresCommand(), personalDataCommand(), doctorCommand(modules), traceCommand(), entityCommand(), typesCommand(), streamsCommand(), tailCommand(), newCommand(), versionCommand())
+	root.AddCommand(devCommand(modules), serveCommand(modules), kmsdCommand(), migrateCommand(modules), bootstrapCommand(modules), enrollCommand(modules, catalog.RoleNames()), revokeCommand(modules), reviewCommand(), principalsCommand(), intentsCommand(), sodCommand(), erasureCommand(), holdsCommand(), keysCommand(), verifyCommand(modules), verifyCertificateCommand(), proveCommand(), beginIncarnationCommand(modules), verifyProofCommand(), exportCommand(), exportLogCommand(), fanoutCommand(), subscriptionsCommand(), webhooksCommand(), projectionsCommand(), deadLettersCommand(), redactionsCommand(), accessLogCommand(), disclosuresCommand(), personalDataCommand(), doctorCommand(modules), traceCommand(), entityCommand(), typesCommand(), streamsCommand(), tailCommand(), newCommand(), versionCommand())
 	for _, m := range modules {
 		if m.Command != nil {
 			root.AddCommand(m.Command())

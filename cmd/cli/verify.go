@@ -33,6 +33,8 @@ func verifyCommand(modules []plugin.Module) *cobra.Command {
 			"With the configuration of a server it also compares the receipts of erasures, which are\n" +
 			"outside the database, with the key store: no key that they name may be there again. The keys\n" +
 			"of persons must be there; --open-keys opens each and compares it with what it sealed.\n" +
+			"With --checkpoints it finds every change of what was signed, also by one who computes all again\n" +
+			"and is superuser of the database: checkpoints of the export folder, or of an auditor.\n" +
 			"With --server the server verifies your tenant by itself, for an auditor who has a token and no\n" +
 			"access to the database. The result is only as good as that server; Ctrl-C cancels the run.\n" +
 			"BACKBONE_SERVER alone does not select this: name the server.\n" +
@@ -45,6 +47,7 @@ func verifyCommand(modules []plugin.Module) *cobra.Command {
 			"  backbone verify --export-head heads-2026-03.json      write the heads of a sound log\n" +
 			"  backbone verify --head heads-2026-03.json             hold the log against them later\n" +
 			"  backbone verify --dump DEMF.jsonl --head heads-2026-03.json\n" +
+			"  backbone verify --checkpoints /mnt/exports --key ledger.example.org/1+2a5b…+AZ…\n" +
 			"  backbone verify --server https://backbone.example.org",
 		Args: func(cmd *cobra.Command, args []string) error {
 			if err := cobra.NoArgs(cmd, args); err != nil {
@@ -54,14 +57,17 @@ func verifyCommand(modules []plugin.Module) *cobra.Command {
 		},
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if server != "" {
-				if dsn != "" || config != "" || o.Tenant != "" || len(o.Dumps) > 0 {
-					return exitError{2, fmt.Errorf("a server verifies the tenant of the token: leave out --dsn, --config, --tenant and --dump")}
+				if dsn != "" || config != "" || o.Tenant != "" || len(o.Dumps) > 0 || len(o.Checkpoints) > 0 {
+					return exitError{2, fmt.Errorf("a server verifies the tenant of the token: leave out --dsn, --config, --tenant, --dump and --checkpoints")}
 				}
 				s, err := connect(cmd, server, token, "client.token_missing", o.json)
 				if err != nil {
 					return exitError{2, err}
 				}
 				return verifyOnServer(cmd.Context(), &s, o)
+			}
+			if len(o.Checkpoints) > 0 && (o.Tenant != "" || len(o.LegalEntities) > 0 || len(o.Dumps) > 0) {
+				return exitError{2, fmt.Errorf("checkpoints are of the events of all legal entities: leave out --tenant, --legal-entity and --dump")}
 			}
 			if len(o.Dumps) == 0 {
 				if o.Config, err = readerConfig(config, dsn, dataDir); err != nil {
@@ -95,6 +101,8 @@ func verifyCommand(modules []plugin.Module) *cobra.Command {
 	f.BoolVar(&o.OpenKeys, "open-keys", false, "open every key of a person with the key service, and compare it with what it sealed")
 	f.StringVar(&o.Head, "head", "", "file of heads that were exported earlier, which the log must contain")
 	f.StringVar(&o.ExportHead, "export-head", "", "write the heads to this file if the log is sound")
+	f.StringArrayVar(&o.Checkpoints, "checkpoints", nil, "signed checkpoint of the global log, an export folder or a folder of checkpoints, which the log must continue; may be repeated")
+	f.StringArrayVar(&o.Keys, "key", nil, "verifier key of the log, or a file or folder with some: the checkpoints in the database must be signed with it, and those of --checkpoints")
 	f.BoolVar(&o.json, "json", false, "print the verdict as JSON")
 	f.StringVar(&server, "server", "", "let this server verify your tenant, instead of reading a database")
 	tokenFlag(cmd, &token)
@@ -143,6 +151,8 @@ type verifyOptions struct {
 	OpenKeys      bool            // open every key of a person
 	Head          string          // file of heads exported earlier; "": none
 	ExportHead    string          // file to write the heads of a sound log to; "": none
+	Checkpoints   []string        // files and folders of checkpoints
+	Keys          []string        // verifier keys of the log, or files and folders with some
 	output
 }
 
@@ -161,9 +171,13 @@ func verifyLog(ctx context.Context, o verifyOptions) (sound bool, err error) {
 		}
 		options = append(options, verify.Against(heads))
 	}
+	anchors, err := readAnchors(o.Checkpoints, o.Keys)
+	if err != nil {
+		return true, err
+	}
 	show := newProgress(o.err, o.terminal)
 	started := time.Now()
-	v := verdict{}
+	v := verdict{anchors: anchors}
 	if len(o.Dumps) > 0 {
 		err = v.dumps(ctx, o, show, options)
 	} else {
@@ -204,6 +218,7 @@ type verdict struct {
 	registries []verify.RegistryReport // nil: not verified, since there is no database
 	globalLog  *verify.GlobalLogReport // nil: not verified, since it is of all tenants
 	erasures   *erasureVerdict         // nil: not compared
+	anchors    verify.Anchors          // of the global log
 	headFile   string                  // written
 }
 
@@ -261,7 +276,7 @@ func (v *verdict) database(ctx context.Context, o verifyOptions, show *progress,
 		return err
 	}
 	if o.Tenant == "" && len(o.LegalEntities) == 0 {
-		report, err := verify.GlobalLog(ctx, store.GlobalLog, onProgress)
+		report, err := verify.GlobalLog(ctx, store.GlobalLog, v.anchors, onProgress)
 		if v.globalLog = &report; err != nil {
 			return err
 		}
@@ -362,7 +377,7 @@ func (p *page) verdict(v *verdict, sound, finished bool, elapsed time.Duration) 
 	}
 	p.registries(v.registries)
 	if v.globalLog != nil {
-		p.other("Global log", fmt.Sprintf("%s, root %s", counted(v.globalLog.Size, "event"), v.globalLog.Root), "position", &v.globalLog.FindingList)
+		p.globalLog(v.globalLog)
 	}
 	if v.registries != nil { // a file has no keys
 		p.erased(v.erasures)
@@ -473,6 +488,17 @@ func (p *page) registries(reports []verify.RegistryReport) {
 func (p *page) other(name, about, place string, found *verify.FindingList) {
 	p.line("%s: %s: %s", name, about, verdictOf(found))
 	p.damage(name, place, found)
+}
+
+// globalLog writes the verdict about the global log.
+func (p *page) globalLog(r *verify.GlobalLogReport) {
+	p.other("Global log", fmt.Sprintf("%s, root %s", counted(r.Size, "event"), r.Root), "position", &r.FindingList)
+	if r.Compared > 0 {
+		p.line("  compared with %s from outside of the database; %s are signed", counted(r.Compared, "checkpoint"), counted(r.Signed, "event"))
+	}
+	for _, f := range r.Forks {
+		p.line("  the checkpoint of %s of %s is of a log before a restore, and has events that this one has not", counted(f.Size, "event"), f.Origin)
+	}
 }
 
 // registryHead is the end of a registry's log, which one without changes has not.

@@ -239,7 +239,7 @@ func (c *canaryServer) commands(t *testing.T) {
 		if r.Status == "completed" {
 			certificate := filepath.Join(files, r.ID+".json")
 			run(officer, "erasure", "certificate", r.ID, "--out", certificate)
-			run(nil, "verify-certificate", certificate, "--key", verifierKeys(t, c.dev.Exports)[0])
+			run(nil, "verify-certificate", certificate, "--key", receiptKey(t, c.dev.Exports))
 		}
 	}
 	for _, server := range []client{c.dev.as(t, "auditor"), c.second} {

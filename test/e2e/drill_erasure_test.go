@@ -134,7 +134,7 @@ func TestDrillErasuresKilled(t *testing.T) {
 	certificates, err := filepath.Glob(filepath.Join(d.Exports, "certificates", "[^.]*"))
 	require.NoError(t, err)
 	require.Len(t, certificates, len(ids))
-	key, err := os.ReadFile(verifierKeys(t, d.Exports)[0])
+	key, err := os.ReadFile(receiptKey(t, d.Exports))
 	require.NoError(t, err)
 	named := map[uint64]bool{}
 	for _, file := range certificates {

@@ -211,7 +211,7 @@ func (s *personFixture) requireCertificate(t *testing.T, r erasureRequest) {
 	require.Equal(t, string(a.body), string(must(s.officer.do("GET", path, "")).body), "the same bytes for every caller")
 	require.NotContains(t, string(a.body), "Ada Mosley")
 	folder := t.TempDir()
-	file, key := filepath.Join(folder, "certificate.json"), verifierKeys(t, s.d.Exports)[0]
+	file, key := filepath.Join(folder, "certificate.json"), receiptKey(t, s.d.Exports)
 	require.NoError(t, os.WriteFile(file, a.body, 0o600))
 	good := command(t, nil, "verify-certificate", file, "--key", key)
 	require.Zero(t, good.code, good)

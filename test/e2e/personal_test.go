@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/http"
+	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 	"time"
 
@@ -196,11 +198,14 @@ func eraseSubject(t *testing.T, officer, second client, subject string, entities
 	return officer.awaitErasure(t, r.ID)
 }
 
-// verifierKeys are the files of verifier keys in a folder of exports.
-func verifierKeys(t *testing.T, exports string) []string {
+// receiptKey is the file with the verifier key of receipts and certificates in a folder of exports.
+func receiptKey(t *testing.T, exports string) string {
 	t.Helper()
-	files, err := filepath.Glob(filepath.Join(exports, "verifier-keys", "[^.]*"))
-	require.NoError(t, err)
-	require.NotEmpty(t, files)
-	return files
+	for _, file := range testkit.Must(filepath.Glob(filepath.Join(exports, "verifier-keys", "[^.]*"))) {
+		if strings.HasPrefix(string(testkit.Must(os.ReadFile(file))), "receipts.") {
+			return file
+		}
+	}
+	t.Fatal("there is no verifier key of receipts")
+	return ""
 }
