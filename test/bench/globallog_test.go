@@ -161,7 +161,7 @@ func reportGlobalLog(t *testing.T, o options, cluster *embeddedpg.Cluster, figur
 	figures.addText("   window at a steady rate", "%s; p50 %s", perSecond(window.rate(), "events"), latency(window.quantile(0.5)))
 	figures.addLimit("   window p99", window.quantile(0.99), time.Second)
 	begun = time.Now()
-	report, err := verify.GlobalLog(t.Context(), e.store.GlobalLog, nil)
+	report, err := verify.GlobalLog(t.Context(), e.store.GlobalLog, verify.Anchors{}, nil)
 	require.NoError(t, err)
 	require.Empty(t, report.Findings)
 	figures.addText("   verification", "%s", perSecond(float64(report.Size)/time.Since(begun).Seconds(), "events"))
