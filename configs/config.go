@@ -197,6 +197,8 @@ type Rotation struct {
 // GlobalLog configures the signed checkpoints of the global log.
 type GlobalLog struct {
 	CheckpointInterval time.Duration `config:"checkpoint_interval"` // between two checkpoints at least; each is a call of the key service
+	WitnessPolicy      string        `config:"witness_policy"`      // file of a policy (c2sp.org/tlog-policy) whose witnesses are asked to sign checkpoints too; empty: none
+	WitnessTimeout     time.Duration `config:"witness_timeout"`     // of a request to a witness
 	ExportInterval     time.Duration `config:"export_interval"`     // between two checkpoints in the export folder at least; what a superuser cuts off after the newest one is not missed there
 }
 
@@ -280,7 +282,7 @@ func Default() Config {
 		KeyStore:    KeyStore{Pool: 4, LockTimeout: 10 * time.Second},
 		Erasure:     Erasure{Poll: time.Second, GateInterval: time.Minute},
 		Rotation:    Rotation{At: "02:00", MaximumAge: 365 * 24 * time.Hour, DeletionDays: 7, Workers: 8},
-		GlobalLog:   GlobalLog{CheckpointInterval: 5 * time.Second, ExportInterval: 10 * time.Minute},
+		GlobalLog:   GlobalLog{CheckpointInterval: 5 * time.Second, WitnessTimeout: 2 * time.Second, ExportInterval: 10 * time.Minute},
 		AccessLog:   AccessLog{Retention: 90 * 24 * time.Hour},
 		Disclosure:  Disclosure{LongestGrant: 30 * 24 * time.Hour},
 		Log:         Log{Level: "info", Format: "json"},

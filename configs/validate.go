@@ -120,6 +120,7 @@ func (c Config) durations() []rule {
 		between("access_log.retention", c.AccessLog.Retention, disclosure.MinRetention, 10*365*24*time.Hour),
 		between("disclosure.longest_grant", c.Disclosure.LongestGrant, time.Hour, 366*24*time.Hour),
 		between("global_log.checkpoint_interval", c.GlobalLog.CheckpointInterval, time.Second, time.Hour),
+		between("global_log.witness_timeout", c.GlobalLog.WitnessTimeout, 100*time.Millisecond, time.Minute),
 		between("global_log.export_interval", c.GlobalLog.ExportInterval, time.Second, 24*time.Hour),
 		between("rotation.max_age", c.Rotation.MaximumAge, 24*time.Hour, 10*365*24*time.Hour),
 	}

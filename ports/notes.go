@@ -38,7 +38,7 @@ type NoteOpener interface {
 
 // CheckpointOpener checks notes that others may have signed too, as witnesses do (c2sp.org/tlog-cosignature).
 type CheckpointOpener interface {
-	// OpenCosigned returns a note's text and the names of those of the keys that signed it, at least one.
+	// OpenCosigned returns a note's text and those of the keys that signed it, at least one.
 	// It ignores signatures of other keys. A verifier key of a witness has 0x04 in place of 0x01.
 	//
 	//	note.key_invalid   Invalid: not a verifier key

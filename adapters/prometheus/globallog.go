@@ -14,6 +14,7 @@ type globalLog struct {
 
 	signed      client.Gauge
 	checkpoints *client.CounterVec
+	witnessed   *client.CounterVec
 }
 
 func newGlobalLog(f factory) globalLog {
@@ -24,6 +25,7 @@ func newGlobalLog(f factory) globalLog {
 
 		signed:      f.gauge("backbone_global_log_signed_events", "Events of the newest checkpoint that this node has signed.").WithLabelValues(),
 		checkpoints: f.counter("backbone_global_log_checkpoints_total", "Checkpoints of the global log by outcome: signed; failed; refused, since the log is not the one that was signed.", "outcome"),
+		witnessed:   f.counter("backbone_global_log_cosignatures_total", "Answers of witnesses to checkpoints by outcome: signed; failed; refused, since the witness has signed another log.", "outcome"),
 	}
 }
 
@@ -40,6 +42,18 @@ func (g *globalLog) GlobalLogWindow(events uint64, age time.Duration) {
 func (g *globalLog) CheckpointSigned(size uint64) {
 	g.signed.Set(float64(size))
 	g.checkpoints.WithLabelValues("signed").Inc()
+}
+
+// CheckpointWitnessed counts the answer of a witness.
+func (g *globalLog) CheckpointWitnessed(isSigned, isRefused bool) {
+	outcome := "failed"
+	switch {
+	case isSigned:
+		outcome = "signed"
+	case isRefused:
+		outcome = "refused"
+	}
+	g.witnessed.WithLabelValues(outcome).Inc()
 }
 
 // CheckpointFailed counts a checkpoint that could not be made.

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -57,11 +58,11 @@ func TestOpenCosigned(t *testing.T) {
 		want []string
 		code string
 	}{
-		"one signature":                 {string(note), []string{key}, []string{"receipts.example.org"}, ""},
-		"a witness whose key is given":  {cosigned, []string{key, one.verifierKey()}, []string{"receipts.example.org", one.name}, ""},
-		"two witnesses":                 {cosigned, []string{key, two.verifierKey(), one.verifierKey()}, []string{"receipts.example.org", one.name, two.name}, ""},
-		"witnesses whose keys are not":  {cosigned, []string{key}, []string{"receipts.example.org"}, ""},
-		"a witness alone":               {cosigned, []string{one.verifierKey()}, []string{one.name}, ""},
+		"one signature":                 {string(note), []string{key}, []string{key}, ""},
+		"a witness whose key is given":  {cosigned, []string{key, one.verifierKey()}, []string{key, one.verifierKey()}, ""},
+		"two witnesses":                 {cosigned, []string{key, two.verifierKey(), one.verifierKey()}, []string{key, one.verifierKey(), two.verifierKey()}, ""},
+		"witnesses whose keys are not":  {cosigned, []string{key}, []string{key}, ""},
+		"a witness alone":               {cosigned, []string{one.verifierKey()}, []string{one.verifierKey()}, ""},
 		"no key":                        {cosigned, nil, nil, "note.not_verified"},
 		"a witness of another time":     {string(note) + one.line(text, 1<<63), []string{key, one.verifierKey()}, nil, "note.not_verified"},
 		"a witness of another text":     {string(note) + one.line("other\n", 1), []string{key, one.verifierKey()}, nil, "note.not_verified"},
@@ -79,4 +80,16 @@ func TestOpenCosigned(t *testing.T) {
 	}
 	_, err = signednote.Opener{}.OpenNote(note, key, one.verifierKey())
 	require.Equal(t, "note.key_invalid", fault.CodeOf(err), "receipts have no witnesses")
+}
+
+// TestCosigner writes the same signatures as the witness of this file.
+func TestCosigner(t *testing.T) {
+	t.Parallel()
+	want := newWitness("witness.example/w1", 2)
+	got, err := signednote.NewCosigner(want.name, want.key)
+	require.NoError(t, err)
+	require.Equal(t, want.verifierKey(), got.VerifierKey())
+	require.Equal(t, want.line("a/1\n0\n", 1679315147), string(got.Cosign([]byte("a/1\n0\n"), time.Unix(1679315147, 5))))
+	_, err = signednote.NewCosigner("a b", want.key)
+	require.Equal(t, "note.key_invalid", fault.CodeOf(err))
 }

@@ -21,21 +21,24 @@ type Checkpoints interface {
 type CheckpointObserver interface {
 	// CheckpointSigned reports the size of the log that this node has signed.
 	CheckpointSigned(size uint64)
+	// CheckpointWitnessed reports that a witness signed, or did not. isRefused: since it has signed another log.
+	CheckpointWitnessed(isSigned, isRefused bool)
 	// CheckpointFailed reports that no checkpoint could be signed or exported. isRefused: since the global log is not
 	// the one that was signed before.
 	CheckpointFailed(isRefused bool)
 }
 
-// CheckpointerConfig is what a Checkpointer needs; all of it is required.
+// CheckpointerConfig is what a Checkpointer needs; all of it but witnesses is required.
 type CheckpointerConfig struct {
-	Log      Checkpoints
-	Signers  func(origin string) ports.NoteSigner // signs under the name of the origin
-	Opener   ports.NoteOpener
-	Exports  ports.ExportStore
-	LogName  string
-	Logger   *slog.Logger
-	Observer CheckpointObserver
-	Limits   CheckpointLimits
+	Log       Checkpoints
+	Signers   func(origin string) ports.NoteSigner // signs under the name of the origin
+	Opener    ports.CheckpointOpener
+	Exports   ports.ExportStore
+	Witnesses []ports.Witness // that sign checkpoints too
+	LogName   string
+	Logger    *slog.Logger
+	Observer  CheckpointObserver
+	Limits    CheckpointLimits
 }
 
 // CheckpointLimits bound how often checkpoints are made. Both must be positive.
@@ -55,6 +58,8 @@ type Checkpointer struct {
 	isRead     bool                    // the newest export was read
 	exported   uint64                  // size of the last export; of another checkpoint than last if it is smaller
 	exportedAt time.Time
+
+	witnessed []uint64 // size of the newest checkpoint that each witness has signed
 }
 
 // NewCheckpointer makes a Checkpointer. It does nothing until it runs.
@@ -62,7 +67,7 @@ func NewCheckpointer(c CheckpointerConfig) (*Checkpointer, error) {
 	if err := fault.RequirePositive("globallog.CheckpointerConfig", c.Limits); err != nil {
 		return nil, err
 	}
-	return &Checkpointer{CheckpointerConfig: c, grown: make(chan uint64, 1)}, nil
+	return &Checkpointer{CheckpointerConfig: c, grown: make(chan uint64, 1), witnessed: make([]uint64, len(c.Witnesses))}, nil
 }
 
 // Grown says that the global log has so many events. It does not wait, and only the last call counts.
@@ -168,6 +173,7 @@ func (c *Checkpointer) sign(ctx context.Context, size uint64) (err error) {
 	if next.Note, err = c.Signers(text.Origin).SignNote(ctx, text.Text()); err != nil {
 		return err
 	}
+	next.Note = c.cosigned(ctx, next)
 	if _, err := c.Log.RecordCheckpoint(ctx, next); err != nil {
 		return err
 	}
@@ -233,13 +239,13 @@ func textOf(c ports.SignedCheckpoint, logName string) globallog.Checkpoint {
 
 // requireSigned demands that a checkpoint has the signature of the log. Fault global_log.checkpoint_forged
 // (FailedPrecondition) and those of the signer.
-func requireSigned(ctx context.Context, c ports.SignedCheckpoint, logName string, signers func(origin string) ports.NoteSigner, opener ports.NoteOpener) error {
+func requireSigned(ctx context.Context, c ports.SignedCheckpoint, logName string, signers func(origin string) ports.NoteSigner, opener ports.CheckpointOpener) error {
 	want := textOf(c, logName)
 	key, err := signers(want.Origin).VerifierKey(ctx)
 	if err != nil {
 		return err
 	}
-	text, err := opener.OpenNote(c.Note, key)
+	text, _, err := opener.OpenCosigned(c.Note, key)
 	if err != nil || !bytes.Equal(text, want.Text()) {
 		return fault.New(fault.FailedPrecondition, "global_log.checkpoint_forged", "the checkpoint of %d events is not one that the log signed; keep the database as it is, and run `backbone verify` with the exported checkpoints", c.Size)
 	}

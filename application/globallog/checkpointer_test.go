@@ -55,6 +55,8 @@ type signing struct {
 	signed  []uint64
 	failed  int
 	refused int
+	answers []string // of witnesses
+	clients []ports.Witness
 }
 
 // treeOf is the store with an event that a test exchanges.
@@ -75,6 +77,12 @@ func (s *signing) CheckpointSigned(size uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.signed = append(s.signed, size)
+}
+
+func (s *signing) CheckpointWitnessed(isSigned, isRefused bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.answers = append(s.answers, map[bool]string{true: "refused", false: map[bool]string{true: "signed", false: "failed"}[isSigned]}[isRefused])
 }
 
 func (s *signing) CheckpointFailed(isRefused bool) {
@@ -98,7 +106,7 @@ func (s *signing) begin() (c *globallog.Checkpointer, stop func()) {
 	c, err := globallog.NewCheckpointer(globallog.CheckpointerConfig{
 		Log: &s.tree, Signers: func(origin string) ports.NoteSigner { return testkit.Must(signednote.NewSigner(origin, "key", s.key)) }, Opener: signednote.Opener{},
 		Exports: s.exports, LogName: "books.example.org", Logger: slog.New(slog.DiscardHandler), Observer: s,
-		Limits: globallog.CheckpointLimits{Interval: time.Second, ExportInterval: time.Minute},
+		Witnesses: s.clients, Limits: globallog.CheckpointLimits{Interval: time.Second, ExportInterval: time.Minute},
 	})
 	require.NoError(s.t, err)
 	return c, s.run(c.Run)

@@ -25,7 +25,7 @@ type IncarnationsConfig struct {
 	// Append appends an event to a log unless its stream exists, and says nothing if it does.
 	Append  func(ctx context.Context, le ports.LegalEntity, d event.Draft) error
 	Signers func(origin string) ports.NoteSigner
-	Opener  ports.NoteOpener
+	Opener  ports.CheckpointOpener
 	Exports ports.ExportStore
 	LogName string
 }

@@ -3,6 +3,7 @@ package globallog
 import (
 	"context"
 	"slices"
+	"strings"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -59,21 +60,30 @@ func hashesOf(ctx context.Context, tree ports.GlobalTree) globallog.ReadHashes {
 	return func(level int, from, n uint64) ([]event.Hash, error) { return tree.GlobalHashes(ctx, level, from, n) }
 }
 
-// OpenCheckpoint opens a checkpoint that the log signed with one of the keys, and returns who else did: witnesses
-// whose keys are given too. Faults: note.key_invalid, note.not_verified, global_log.checkpoint_malformed (all Invalid).
+// OpenCheckpoint opens a checkpoint that the log signed with one of the keys, and returns the others that did: the
+// verifier keys of witnesses. Faults: note.key_invalid, note.not_verified, global_log.checkpoint_malformed (all Invalid).
 func OpenCheckpoint(note []byte, opener ports.CheckpointOpener, keys ...string) (c globallog.Checkpoint, witnesses []string, err error) {
+	origin, _, _ := strings.Cut(string(note), "\n")
+	isOwn := func(key string) bool { return strings.HasPrefix(key, origin+"+") }
 	text, signers, err := opener.OpenCosigned(note, keys...)
+	if err != nil && !slices.ContainsFunc(keys, isOwn) && fault.CodeOf(err) == "note.not_verified" {
+		return c, nil, keyMissing(origin)
+	}
 	if err != nil {
 		return c, nil, err
 	}
 	if c, err = globallog.ParseCheckpoint(text); err != nil {
 		return c, nil, err
 	}
-	own := slices.Index(signers, c.Origin)
+	own := slices.IndexFunc(signers, isOwn)
 	if own < 0 {
-		return c, nil, fault.New(fault.Invalid, "note.not_verified", "the checkpoint has no signature of %s, the log that it is of; give the verifier key of that log", c.Origin)
+		return c, nil, keyMissing(origin)
 	}
 	return c, slices.Delete(signers, own, own+1), nil
+}
+
+func keyMissing(origin string) *fault.Error {
+	return fault.New(fault.Invalid, "note.not_verified", "the checkpoint has no signature of %q, the log that it is of, with a key that was given; give the verifier key of that name", origin)
 }
 
 // VerifyProof checks that the event with a checksum is in a log that was signed with one of the keys. Faults:

@@ -162,7 +162,8 @@ func verifyProofCommand() *cobra.Command {
 	}
 	cmd.SetFlagErrorFunc(func(_ *cobra.Command, err error) error { return exitError{2, err} })
 	f := cmd.Flags()
-	f.StringArrayVar(&o.Keys, "key", nil, "verifier key, or a file or folder with some: of the log, and of witnesses whose signatures you want to see (required)")
+	f.StringArrayVar(&o.Keys, "key", nil, "verifier key of the log, or a file or folder with some (required, unless --witness-policy has it)")
+	f.StringVar(&o.Policy, "witness-policy", "", witnessPolicyHelp)
 	f.StringVar(&o.Checksum, "checksum", "", "checksum of the event in hex, from the answer to its append, where the proof has no event")
 	f.StringVar(&o.Since, "since", "", "the earlier checkpoint, for a proof of \"backbone prove --since\"")
 	f.BoolVar(&o.json, "json", false, "print what is proven as JSON")
@@ -173,6 +174,7 @@ func verifyProofCommand() *cobra.Command {
 type verifyProofOptions struct {
 	File     string // "-" is In
 	Keys     []string
+	Policy   string // file; "": none
 	Checksum string // "": that of the event in the proof
 	Since    string // file of the earlier checkpoint; "": none
 	In       io.Reader
@@ -214,7 +216,7 @@ type provenEvent struct {
 // verifyProof checks a proof and prints what it shows. An error with isProven true means that the check could not be
 // made.
 func verifyProof(o verifyProofOptions) (isProven bool, err error) {
-	keys, err := verifierKeys(o.Keys)
+	trust, err := readTrust(o.Keys, o.Policy)
 	if err != nil {
 		return true, err
 	}
@@ -224,9 +226,9 @@ func verifyProof(o verifyProofOptions) (isProven bool, err error) {
 	}
 	var shown proven
 	if bytes.HasPrefix(text, []byte("old ")) {
-		err = o.verifyExtension(text, keys, &shown)
+		err = o.verifyExtension(text, trust, &shown)
 	} else {
-		err = o.verifyInclusion(text, keys, &shown)
+		err = o.verifyInclusion(text, trust, &shown)
 	}
 	switch fault.CodeOf(err) {
 	case "note.key_invalid", "global_log.checksum_missing", "global_log.checkpoint_unreadable":
@@ -241,7 +243,7 @@ func verifyProof(o verifyProofOptions) (isProven bool, err error) {
 	return err == nil, err
 }
 
-func (o *verifyProofOptions) verifyExtension(text []byte, keys []string, shown *proven) error {
+func (o *verifyProofOptions) verifyExtension(text []byte, trust trust, shown *proven) error {
 	x, err := domain.ParseExtension(text)
 	if err != nil {
 		return err
@@ -253,12 +255,16 @@ func (o *verifyProofOptions) verifyExtension(text []byte, keys []string, shown *
 	if err != nil {
 		return checkpointUnreadable(err)
 	}
-	from, to, err := globallog.VerifyExtension(x, earlier, signednote.Opener{}, keys...)
+	from, to, err := globallog.VerifyExtension(x, earlier, signednote.Opener{}, trust.keys...)
 	shown.Earlier, shown.Checkpoint = shownCheckpoint(from), shownCheckpoint(to)
+	if err != nil {
+		return err
+	}
+	_, shown.Witnesses, err = trust.open(x.Checkpoint)
 	return err
 }
 
-func (o *verifyProofOptions) verifyInclusion(text []byte, keys []string, shown *proven) error {
+func (o *verifyProofOptions) verifyInclusion(text []byte, trust trust, shown *proven) error {
 	proof, err := domain.ParseProof(text)
 	if err != nil {
 		return err
@@ -267,8 +273,12 @@ func (o *verifyProofOptions) verifyInclusion(text []byte, keys []string, shown *
 	if err != nil {
 		return err
 	}
-	c, witnesses, err := globallog.VerifyProof(proof, checksum, signednote.Opener{}, keys...)
-	shown.Checkpoint, shown.Position, shown.Witnesses = shownCheckpoint(c), &proof.Position, witnesses
+	c, _, err := globallog.VerifyProof(proof, checksum, signednote.Opener{}, trust.keys...)
+	shown.Checkpoint, shown.Position = shownCheckpoint(c), &proof.Position
+	if err != nil {
+		return err
+	}
+	_, shown.Witnesses, err = trust.open(proof.Checkpoint)
 	return err
 }
 
@@ -329,18 +339,64 @@ func (p *page) proven(v *proven) {
 	}
 }
 
-// readAnchors reads checkpoints that were kept outside of the database: files, export folders, and folders of
-// checkpoints. Each must be signed with one of the keys.
-func readAnchors(paths, given []string) (a verify.Anchors, err error) {
-	if len(paths) == 0 && len(given) == 0 {
-		return a, nil
+// trust says which signatures a reader demands.
+type trust struct {
+	keys   []string       // of logs and witnesses
+	policy *domain.Policy // nil: no witness is demanded
+}
+
+const witnessPolicyHelp = "file of a policy (c2sp.org/tlog-policy): its logs, and the witnesses that must have signed too"
+
+// readTrust reads verifier keys, and the policy of a file if it has a name.
+func readTrust(given []string, file string) (t trust, err error) {
+	if file != "" {
+		text, err := readLimited(file, nil, maxCertificateBytes)
+		if err != nil {
+			return t, fault.New(fault.Invalid, "global_log.policy_unreadable", "the policy of witnesses cannot be read; check --witness-policy").WithCause(err)
+		}
+		policy, err := domain.ParsePolicy(text)
+		if err != nil {
+			return t, err
+		}
+		t.policy, t.keys = &policy, policy.Keys()
+	}
+	if len(given) == 0 && t.policy != nil && len(t.policy.Logs) > 0 {
+		return t, nil
 	}
 	keys, err := verifierKeys(given)
+	t.keys = append(t.keys, keys...)
+	return t, err
+}
+
+// open opens a checkpoint and returns the names of the witnesses that signed it. Fault global_log.not_witnessed
+// (Invalid) if the policy demands others.
+func (t trust) open(note []byte) (c domain.Checkpoint, names []string, err error) {
+	c, signers, err := globallog.OpenCheckpoint(note, signednote.Opener{}, t.keys...)
+	if err != nil {
+		return c, nil, err
+	}
+	if t.policy != nil && !t.policy.IsWitnessed(signers) {
+		return c, nil, fault.New(fault.Invalid, "global_log.not_witnessed", "the checkpoint of %d events is not signed by the witnesses that the policy demands", c.Size)
+	}
+	for _, key := range signers {
+		name, _, _ := strings.Cut(key, "+")
+		names = append(names, name)
+	}
+	return c, names, nil
+}
+
+// readAnchors reads checkpoints that were kept outside of the database: files, export folders, and folders of
+// checkpoints. Each must be signed by the log. Those that are not signed by the witnesses of the policy are left out.
+func readAnchors(paths, given []string, policy string) (a verify.Anchors, err error) {
+	if len(paths) == 0 && len(given) == 0 && policy == "" {
+		return a, nil
+	}
+	trust, err := readTrust(given, policy)
 	if err != nil {
 		return a, err
 	}
 	a.IsSigned = func(note []byte) bool {
-		_, _, err := globallog.OpenCheckpoint(note, signednote.Opener{}, keys...)
+		_, _, err := globallog.OpenCheckpoint(note, signednote.Opener{}, trust.keys...)
 		return err == nil
 	}
 	for _, path := range paths {
@@ -355,7 +411,10 @@ func readAnchors(paths, given []string) (a verify.Anchors, err error) {
 			if err != nil {
 				return err
 			}
-			c, _, err := globallog.OpenCheckpoint(note, signednote.Opener{}, keys...)
+			c, _, err := trust.open(note)
+			if fault.CodeOf(err) == "global_log.not_witnessed" {
+				return nil
+			}
 			if f, isFault := fault.As(err); isFault {
 				return fault.New(f.Kind, f.Code, "%s: %s", file, f.Detail)
 			}
@@ -370,7 +429,7 @@ func readAnchors(paths, given []string) (a verify.Anchors, err error) {
 		}
 	}
 	if len(paths) > 0 && len(a.Kept) == 0 {
-		return a, fault.New(fault.NotFound, "global_log.checkpoint_unreadable", "there is no checkpoint; check --checkpoints")
+		return a, fault.New(fault.NotFound, "global_log.checkpoint_unreadable", "there is no checkpoint, or none that the witnesses of the policy signed; check --checkpoints")
 	}
 	return a, nil
 }

@@ -103,6 +103,7 @@ func verifyCommand(modules []plugin.Module) *cobra.Command {
 	f.StringVar(&o.ExportHead, "export-head", "", "write the heads to this file if the log is sound")
 	f.StringArrayVar(&o.Checkpoints, "checkpoints", nil, "signed checkpoint of the global log, an export folder or a folder of checkpoints, which the log must continue; may be repeated")
 	f.StringArrayVar(&o.Keys, "key", nil, "verifier key of the log, or a file or folder with some: the checkpoints in the database must be signed with it, and those of --checkpoints")
+	f.StringVar(&o.Policy, "witness-policy", "", witnessPolicyHelp+"; with --checkpoints")
 	f.BoolVar(&o.json, "json", false, "print the verdict as JSON")
 	f.StringVar(&server, "server", "", "let this server verify your tenant, instead of reading a database")
 	tokenFlag(cmd, &token)
@@ -152,6 +153,7 @@ type verifyOptions struct {
 	Head          string          // file of heads exported earlier; "": none
 	ExportHead    string          // file to write the heads of a sound log to; "": none
 	Checkpoints   []string        // files and folders of checkpoints
+	Policy        string          // file of the policy of witnesses; "": none
 	Keys          []string        // verifier keys of the log, or files and folders with some
 	output
 }
@@ -171,7 +173,7 @@ func verifyLog(ctx context.Context, o verifyOptions) (sound bool, err error) {
 		}
 		options = append(options, verify.Against(heads))
 	}
-	anchors, err := readAnchors(o.Checkpoints, o.Keys)
+	anchors, err := readAnchors(o.Checkpoints, o.Keys, o.Policy)
 	if err != nil {
 		return true, err
 	}

@@ -2,14 +2,18 @@ package wire
 
 import (
 	"context"
+	"os"
 	"sync"
 
 	"github.com/erpbackbone/backbone/adapters/signednote"
+	"github.com/erpbackbone/backbone/adapters/witness"
 	eventappend "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/globallog"
+	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	domain "github.com/erpbackbone/backbone/domain/globallog"
 	"github.com/erpbackbone/backbone/ports"
 )
 
@@ -23,8 +27,12 @@ type globalLog struct {
 func (a *App) composeGlobalLog() (err error) {
 	config := globallog.Config{Log: a.Store.GlobalLog, Leases: a.Store.Leases, Heads: a.heads, Node: a.config.Node.ID, Logger: a.logger, Observer: a.metrics}
 	if p := a.personal; p != nil {
+		witnesses, err := witnessClients(a.config.GlobalLog)
+		if err != nil {
+			return err
+		}
 		a.globalLog.checkpointer, err = globallog.NewCheckpointer(globallog.CheckpointerConfig{
-			Log: a.Store.GlobalLog, Signers: newCheckpointSigners(p.logName, p.Keys), Opener: signednote.Opener{}, Exports: p.Exports, LogName: p.logName,
+			Log: a.Store.GlobalLog, Signers: newCheckpointSigners(p.logName, p.Keys), Opener: signednote.Opener{}, Exports: p.Exports, Witnesses: witnesses, LogName: p.logName,
 			Logger: a.logger, Observer: a.metrics, Limits: globallog.CheckpointLimits{Interval: a.config.GlobalLog.CheckpointInterval, ExportInterval: a.config.GlobalLog.ExportInterval},
 		})
 		if err != nil {
@@ -34,6 +42,27 @@ func (a *App) composeGlobalLog() (err error) {
 	}
 	a.globalLog.sequencer = globallog.New(config)
 	return nil
+}
+
+// witnessClients are those of the witnesses that have an address in the policy.
+func witnessClients(c configs.GlobalLog) (clients []ports.Witness, err error) {
+	if c.WitnessPolicy == "" {
+		return nil, nil
+	}
+	text, err := os.ReadFile(c.WitnessPolicy)
+	if err != nil {
+		return nil, fault.New(fault.Invalid, "config.policy_unreadable", "the file of global_log.witness_policy cannot be read").WithCause(err)
+	}
+	policy, err := domain.ParsePolicy(text)
+	if err != nil {
+		return nil, err
+	}
+	for _, w := range policy.Witnesses {
+		if w.URL != "" {
+			clients = append(clients, witness.NewClient(w.URL, w.Key, c.WitnessTimeout))
+		}
+	}
+	return clients, nil
 }
 
 // run works until ctx ends.
