@@ -2486,8 +2486,11 @@ type AppendResponse struct {
 // AppendedEvent defines model for AppendedEvent.
 type AppendedEvent struct {
 	// Checksum Hexadecimal SHA-256 of the chain.
-	Checksum      string    `json:"checksum"`
-	ID            string    `json:"id"`
+	Checksum string `json:"checksum"`
+	ID       string `json:"id"`
+
+	// Proof With `proof=true`: that the event is in the signed log, as of `GET /api/events/{id}/proof`; absent if no checkpoint had it in time.
+	Proof         string    `json:"proof,omitempty,omitzero"`
 	RecordedAt    time.Time `json:"recorded_at"`
 	Sequence      string    `json:"sequence"`
 	StreamVersion int64     `json:"stream_version"`
@@ -5836,6 +5839,15 @@ type ProjectionWarning struct {
 	Field string `json:"field"`
 }
 
+// ProofAnswer defines model for ProofAnswer.
+type ProofAnswer struct {
+	// Checksum Of the event, in hex: what the proof is about.
+	Checksum string `json:"checksum"`
+
+	// Proof Text of `c2sp.org/tlog-proof`, for `backbone verify-proof --checksum`.
+	Proof string `json:"proof"`
+}
+
 // QueryPage defines model for QueryPage.
 type QueryPage struct {
 	// AppendCondition No event after the sequence may match any of the items.
@@ -6700,6 +6712,9 @@ type AccessReason = string
 // AsOf defines model for AsOf.
 type AsOf = string
 
+// AwaitProof defines model for AwaitProof.
+type AwaitProof = bool
+
 // ChangeReason defines model for ChangeReason.
 type ChangeReason = string
 
@@ -7491,6 +7506,10 @@ type ListEventsParams struct {
 
 // AppendEventsParams defines parameters for AppendEvents.
 type AppendEventsParams struct {
+	// Proof true waits until a checkpoint of the global log has the events, and answers with a proof of each: some seconds, and
+	// 15 at most. The events are in the log whether or not the answer has proofs.
+	Proof AwaitProof `form:"proof,omitempty" json:"proof,omitempty,omitzero"`
+
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
 	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
 	// same key 409. The server remembers a key for 24 hours, unless an operator has set `idempotency.ttl`. A refusal
@@ -7558,6 +7577,12 @@ type GetLineageParams struct {
 
 	// AccessReason Why personal data is read, for the access log; one line of at most 500 bytes without personal data. Auditors with a grant see masked values without it.
 	AccessReason AccessReason `json:"Access-Reason,omitempty,omitzero"`
+}
+
+// GetProofParams defines parameters for GetProof.
+type GetProofParams struct {
+	// LegalEntity Without it all legal entities that the caller may see are searched.
+	LegalEntity OptionalLegalEntity `form:"legal_entity,omitempty" json:"legal_entity,omitempty,omitzero"`
 }
 
 // ReadGlAccountsParams defines parameters for ReadGlAccounts.
@@ -8295,6 +8320,10 @@ type ReadStreamParams struct {
 // AppendToStreamParams defines parameters for AppendToStream.
 type AppendToStreamParams struct {
 	LegalEntity InLegalEntity `form:"legal_entity" json:"legal_entity"`
+
+	// Proof true waits until a checkpoint of the global log has the events, and answers with a proof of each: some seconds, and
+	// 15 at most. The events are in the log whether or not the answer has proofs.
+	Proof AwaitProof `form:"proof,omitempty" json:"proof,omitempty,omitzero"`
 
 	// IdempotencyKey A key of the caller's choice, at most 255 bytes. The same request with the same key takes effect once; a
 	// replay answers 200 with the first body and the header `Idempotency-Replayed: true`, other content under the
@@ -9305,6 +9334,7 @@ func (c *Client) AppendEvents(ctx context.Context, params AppendEventsParams, bo
 		body:       body,
 		repeatable: params.IdempotencyKey != "",
 	}
+	r.setQuery("proof", params.Proof)
 	r.setHeader("Idempotency-Key", params.IdempotencyKey)
 	r.setHeader("Expected-Version", params.ExpectedVersion)
 	var out AppendResponse
@@ -9365,6 +9395,18 @@ func (c *Client) GetLineage(ctx context.Context, id ID, params GetLineageParams,
 	r.setQuery("raw", params.Raw)
 	r.setHeader("Access-Reason", params.AccessReason)
 	var out Lineage
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// GetProof is GET /api/events/{id}/proof: Prove to an outsider that an event was recorded.
+func (c *Client) GetProof(ctx context.Context, id ID, params GetProofParams, options ...Option) (ProofAnswer, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/events/%s/proof", id),
+		repeatable: true,
+	}
+	r.setQuery("legal_entity", params.LegalEntity)
+	var out ProofAnswer
 	err := c.do(ctx, r, &out, options)
 	return out, err
 }
@@ -10098,6 +10140,7 @@ func (c *Client) AppendToStream(ctx context.Context, pType OfStreamType, id OfSt
 		repeatable: params.IdempotencyKey != "",
 	}
 	r.setQuery("legal_entity", params.LegalEntity)
+	r.setQuery("proof", params.Proof)
 	r.setHeader("Idempotency-Key", params.IdempotencyKey)
 	r.setHeader("Expected-Version", params.ExpectedVersion)
 	var out AppendResponse

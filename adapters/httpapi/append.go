@@ -55,6 +55,9 @@ func (s *Server) appendBatch(ctx context.Context, r *request, batch *api.AppendR
 		return nil, err
 	}
 	principal := callOf(ctx).principal
+	if r.flag("proof"); r.err != nil { // before anything is written
+		return nil, r.err
+	}
 	req := appending.Request{
 		LegalEntity: le, Actor: principal.Actor(), PersonID: principal.PersonID, IdempotencyKey: r.idempotencyKey(),
 		Roles: rolesOf(ctx), AllowUnknownCause: batch.AllowUnknownCause,
@@ -84,7 +87,35 @@ func (s *Server) appendBatch(ctx context.Context, r *request, batch *api.AppendR
 	if err != nil {
 		return nil, err
 	}
-	return replyReplayed(createdStatus(!replayed), api.AppendResponse{Events: convert(receipts, receiptAnswer)}, replayed)
+	answer := api.AppendResponse{Events: convert(receipts, receiptAnswer)}
+	if r.flag("proof") {
+		s.awaitProofs(ctx, le.Partition, receipts, answer.Events)
+	}
+	return replyReplayed(createdStatus(!replayed), answer, replayed)
+}
+
+// proofWait bounds how long an append waits for its proofs; half of the time that its request has left does too.
+const proofWait = 15 * time.Second
+
+// awaitProofs adds proofs to an answer. Without them it is still true: the events were appended.
+func (s *Server) awaitProofs(ctx context.Context, p event.PartitionID, appended []ports.AppendedEvent, answer []api.AppendedEvent) {
+	wait := proofWait
+	if deadline, ok := ctx.Deadline(); ok {
+		wait = min(wait, time.Until(deadline)/2)
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	events := make([]ports.EventPosition, len(appended))
+	for i, e := range appended {
+		events[i] = ports.EventPosition{Partition: p, Sequence: e.Sequence}
+	}
+	proofs, err := s.config.Proofs.Await(ctx, events)
+	if err != nil {
+		return
+	}
+	for i, proof := range proofs {
+		answer[i].Proof = string(proof.Encode())
+	}
 }
 
 // claimTries bounds how often an append finds that another service has begun an unclaimed stream.

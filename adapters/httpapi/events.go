@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"encoding/hex"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi/internal/api"
 	"github.com/erpbackbone/backbone/application/query"
@@ -31,6 +32,7 @@ type Events interface {
 var eventHandlers = handlers{
 	"listEvents": (*Server).listEvents,
 	"getEvent":   (*Server).getEvent,
+	"getProof":   (*Server).getProof,
 }
 
 // listEvents answers GET /api/events.
@@ -99,6 +101,19 @@ func (s *Server) getEvent(ctx context.Context, r *request) (any, error) {
 	w.event(&w.prepared[0])
 	w.raw("}")
 	return w.answer()
+}
+
+// getProof answers GET /api/events/{id}/proof.
+func (s *Server) getProof(ctx context.Context, r *request) (any, error) {
+	var found event.Recorded
+	if err := s.findByID(ctx, r, actionReadEvents, codeEventNotFound, func(le ports.LegalEntity, id event.ID) (err error) {
+		found, err = s.config.Events.ByID(ctx, le, id)
+		return err
+	}); err != nil {
+		return nil, err
+	}
+	proof, err := s.config.Proofs.Prove(ctx, ports.EventPosition{Partition: found.Partition, Sequence: found.Sequence}, nil)
+	return api.ProofAnswer{Checksum: hex.EncodeToString(found.Checksum[:]), Proof: string(proof.Encode())}, err
 }
 
 func idText(id event.ID) string {

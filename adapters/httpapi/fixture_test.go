@@ -32,6 +32,7 @@ import (
 	appending "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/disclosure"
 	"github.com/erpbackbone/backbone/application/entities"
+	"github.com/erpbackbone/backbone/application/globallog"
 	"github.com/erpbackbone/backbone/application/live"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/pipeline"
@@ -329,7 +330,7 @@ func startAPIOn(t testing.TB, network network, feeds live.Limits, change ...func
 	authenticator := snapshots.NewAuthenticator(&testkit.Secrets{}, slog.New(slog.DiscardHandler), nil)
 	h.streams = streams.Config{Writer: streamWriter{appends}, Reader: h.store.Events, Catalog: catalog, Roles: catalog.RoleNames()}
 	config := httpapi.Config{
-		Access: who, Disclosures: h.disclosures, Events: reads, GlobalOrder: query.NewGlobalOrder(reads, h.store.GlobalLog), Positions: h.store.GlobalLog, Types: types, Reports: reports, Figures: query.NewFigures(reads, nil, catalog.Figures()), Catalog: catalog, Limits: limitsOf(nil),
+		Access: who, Disclosures: h.disclosures, Events: reads, GlobalOrder: query.NewGlobalOrder(reads, h.store.GlobalLog), Positions: h.store.GlobalLog, Proofs: globallog.NewProver(h.store.GlobalLog), Types: types, Reports: reports, Figures: query.NewFigures(reads, nil, catalog.Figures()), Catalog: catalog, Limits: limitsOf(nil),
 		Appends: appends, Names: noNames{}, Verifications: &verificationStub{},
 		Streams: streams.New(h.streams),
 		Intents: testkit.Must(pipeline.New(pipeline.Config{

@@ -17,6 +17,7 @@ import (
 
 	appending "github.com/erpbackbone/backbone/application/append"
 	"github.com/erpbackbone/backbone/application/entities"
+	application "github.com/erpbackbone/backbone/application/globallog"
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/projections"
 	"github.com/erpbackbone/backbone/application/projections/custom"
@@ -87,6 +88,7 @@ type Config struct {
 	GlobalOrder *query.GlobalOrder
 	// Positions finds events in the global log; nil: answers lack global_position.
 	Positions Positions
+	Proofs    *application.Prover
 	// The routes of a service that is nil answer with the code named here.
 
 	// Erasures serves erasure requests and legal holds; nil: pii.keys_missing.

@@ -373,3 +373,50 @@ func TestProver(t *testing.T) {
 		require.Equal(t, "note.not_verified", fault.CodeOf(err), "the log itself has not signed it")
 	})
 }
+
+// TestProver_Await waits for the checkpoint that has all of the events, and until its context ends; many that wait ask the
+// store together.
+func TestProver_Await(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSigning(t)
+		c, _ := s.begin()
+		counted := &countedLog{GlobalLog: s.database.GlobalLog}
+		prover := globallog.NewProver(counted)
+		p := s.recorder.Partitions[0]
+		s.grow(c, 5)
+		pass(2 * time.Second)
+		done := make(chan []domain.Proof, 50)
+		for range cap(done) {
+			go func() {
+				proofs, err := prover.Await(t.Context(), []ports.EventPosition{{Partition: p, Sequence: 7}, {Partition: p, Sequence: 2}})
+				if err == nil {
+					done <- proofs
+				}
+			}()
+		}
+		pass(2 * time.Second)
+		require.Empty(t, done)
+		require.LessOrEqual(t, counted.reads.Load(), int64(10))
+		s.grow(c, 5)
+		pass(2 * time.Second)
+		require.Len(t, done, cap(done))
+		proofs := <-done
+		require.Equal(t, []domain.Position{6, 1}, []domain.Position{proofs[0].Position, proofs[1].Position})
+		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
+		defer cancel()
+		_, err := prover.Await(ctx, []ports.EventPosition{{Partition: p, Sequence: 11}})
+		require.ErrorIs(t, err, context.DeadlineExceeded)
+	})
+}
+
+// countedLog counts reads of the newest checkpoint.
+type countedLog struct {
+	*memory.GlobalLog
+	reads atomic.Int64
+}
+
+func (l *countedLog) NewestCheckpoint(ctx context.Context) (*ports.SignedCheckpoint, error) {
+	l.reads.Add(1)
+	return l.GlobalLog.NewestCheckpoint(ctx)
+}

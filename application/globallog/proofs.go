@@ -4,6 +4,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -17,29 +18,97 @@ type ProvableLog interface {
 	GlobalPositions(ctx context.Context, events []ports.EventPosition) (map[ports.EventPosition]globallog.Position, error)
 }
 
-// Prover makes proofs for readers who have no access to the log.
-type Prover struct{ log ProvableLog }
+// Prover makes proofs for readers who have no access to the log. Safe for concurrent use.
+type Prover struct {
+	log ProvableLog
+
+	reading ports.Lock // guards the rest
+	newest  *ports.SignedCheckpoint
+	readAt  time.Time
+}
 
 // NewProver makes a Prover.
-func NewProver(log ProvableLog) *Prover { return &Prover{log} }
+func NewProver(log ProvableLog) *Prover { return &Prover{log: log, reading: ports.NewLock()} }
+
+// awaitInterval is how often all that wait for a checkpoint ask for it together.
+const awaitInterval = 250 * time.Millisecond
+
+// Await waits until a checkpoint has all of the events, and proves each. It returns the error of ctx if none has until
+// then.
+func (p *Prover) Await(ctx context.Context, events []ports.EventPosition) (proofs []globallog.Proof, err error) {
+	var looked uint64
+	for {
+		newest, err := p.recent(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if newest != nil && newest.Size > looked {
+			looked = newest.Size
+			if proofs, err = p.proveAll(ctx, events, *newest); err != nil || proofs != nil {
+				return proofs, err
+			}
+		}
+		if err := ports.Sleep(ctx, awaitInterval); err != nil {
+			return nil, err
+		}
+	}
+}
+
+// recent is the newest checkpoint as it was at most an interval ago. One caller reads it for all.
+func (p *Prover) recent(ctx context.Context) (*ports.SignedCheckpoint, error) {
+	if err := p.reading.Acquire(ctx); err != nil {
+		return nil, err
+	}
+	defer p.reading.Release()
+	if time.Since(p.readAt) >= awaitInterval {
+		newest, err := p.log.NewestCheckpoint(ctx)
+		if err != nil {
+			return nil, err
+		}
+		p.newest, p.readAt = newest, time.Now()
+	}
+	return p.newest, nil
+}
+
+// proveAll proves events under a checkpoint; nil if it lacks one of them.
+func (p *Prover) proveAll(ctx context.Context, events []ports.EventPosition, c ports.SignedCheckpoint) ([]globallog.Proof, error) {
+	positions, err := p.log.GlobalPositions(ctx, events)
+	if err != nil {
+		return nil, err
+	}
+	proofs := make([]globallog.Proof, len(events))
+	for i, e := range events {
+		position, isKnown := positions[e]
+		if !isKnown || uint64(position) >= c.Size {
+			return nil, nil
+		}
+		hashes, err := globallog.ProveInclusion(c.Size, position, hashesOf(ctx, p.log))
+		if err != nil {
+			return nil, err
+		}
+		proofs[i] = globallog.Proof{Position: position, Hashes: hashes, Checkpoint: c.Note}
+	}
+	return proofs, nil
+}
 
 // Prove proves that an event is in the log that was signed last. extra is what the reader needs to compute its
 // checksum. Fault global_log.not_signed (NotFound) for an event that is not signed yet.
 func (p *Prover) Prove(ctx context.Context, e ports.EventPosition, extra []byte) (globallog.Proof, error) {
-	positions, err := p.log.GlobalPositions(ctx, []ports.EventPosition{e})
-	if err != nil {
-		return globallog.Proof{}, err
-	}
 	newest, err := p.log.NewestCheckpoint(ctx)
 	if err != nil {
 		return globallog.Proof{}, err
 	}
-	position, isKnown := positions[e]
-	if !isKnown || newest == nil || uint64(position) >= newest.Size {
+	var proofs []globallog.Proof
+	if newest != nil {
+		if proofs, err = p.proveAll(ctx, []ports.EventPosition{e}, *newest); err != nil {
+			return globallog.Proof{}, err
+		}
+	}
+	if proofs == nil {
 		return globallog.Proof{}, fault.New(fault.NotFound, "global_log.not_signed", "no checkpoint has the event yet; a server with a key service signs one every few seconds while there are new events, so try again")
 	}
-	hashes, err := globallog.ProveInclusion(newest.Size, position, hashesOf(ctx, p.log))
-	return globallog.Proof{Extra: extra, Position: position, Hashes: hashes, Checkpoint: newest.Note}, err
+	proofs[0].Extra = extra
+	return proofs[0], nil
 }
 
 // ProveExtension proves that the log that was signed last begins with that of an earlier checkpoint. Fault

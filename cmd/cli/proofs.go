@@ -13,6 +13,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/erpbackbone/backbone/adapters/client"
 	"github.com/erpbackbone/backbone/adapters/signednote"
 	"github.com/erpbackbone/backbone/application/globallog"
 	"github.com/erpbackbone/backbone/application/verify"
@@ -31,7 +32,7 @@ const (
 
 func proveCommand() *cobra.Command {
 	var o proveOptions
-	var dsn, dataDir string
+	var dsn, dataDir, server, token string
 	cmd := &cobra.Command{
 		Use:   "prove [EVENT]",
 		Short: "Write a proof that an event was recorded, for a reader without access to the log",
@@ -41,16 +42,16 @@ func proveCommand() *cobra.Command {
 			"A checksum covers all earlier events of its legal entity: the proof of one proves them too.\n\n" +
 			"--since writes a proof that the log begins with that of an earlier checkpoint: nothing of it was\n" +
 			"changed, removed or put in since.\n\n" +
-			"It reads the database. A server with a key service signs a checkpoint every few seconds.",
+			"It reads the database; with --server it asks a server for the proof of an event that you may read,\n" +
+			"without the event: it is checked with the checksum that is printed. A server with a key service signs\n" +
+			"a checkpoint every few seconds.",
 		Example: "  backbone prove 01M7Y528F691MH9YYK23VY42YR > invoice.tlog-proof\n" +
+			"  backbone prove 01M7Y528F691MH9YYK23VY42YR --server https://backbone.example.org > invoice.tlog-proof\n" +
 			"  backbone prove --since checkpoint-of-march > april.extension",
 		Args: cobra.MaximumNArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if (len(args) == 0) == (o.Since == "") {
 				return fmt.Errorf("name an event to prove, or an earlier checkpoint with --since")
-			}
-			if o.DSN, err = readerDSN(dsn, dataDir); err != nil {
-				return err
 			}
 			if len(args) > 0 {
 				if o.Event, err = event.ParseID(args[0]); err != nil {
@@ -58,13 +59,39 @@ func proveCommand() *cobra.Command {
 				}
 			}
 			o.output = newOutput(cmd, false)
+			if server != "" {
+				if dsn != "" || o.Since != "" {
+					return fmt.Errorf("a server proves events that you may read: leave out --dsn and --since")
+				}
+				s, err := connect(cmd, server, token, "client.token_missing", false)
+				if err != nil {
+					return err
+				}
+				return proveByServer(cmd.Context(), &s, o)
+			}
+			if o.DSN, err = readerDSN(dsn, dataDir); err != nil {
+				return err
+			}
 			return prove(cmd.Context(), o)
 		},
 	}
 	f := cmd.Flags()
 	readerFlags(cmd, &dsn, &dataDir)
 	f.StringVar(&o.Since, "since", "", "prove that the log begins with that of this checkpoint, as it was exported")
+	f.StringVar(&server, "server", "", "ask this server, instead of reading a database")
+	tokenFlag(cmd, &token)
 	return cmd
+}
+
+// proveByServer writes the proof of an event that the server makes.
+func proveByServer(ctx context.Context, s *session, o proveOptions) error {
+	answer, err := s.GetProof(ctx, o.Event.String(), client.GetProofParams{})
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(o.err, "It is checked with \"backbone verify-proof --checksum %s\".\n", answer.Checksum)
+	_, err = io.WriteString(o.out, answer.Proof)
+	return err
 }
 
 // proveOptions are the flags of `backbone prove`.

@@ -16,6 +16,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/adapters/prometheus"
 	"github.com/erpbackbone/backbone/adapters/telemetry"
+	"github.com/erpbackbone/backbone/application/globallog"
 	"github.com/erpbackbone/backbone/application/query"
 	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -116,6 +117,7 @@ func NewServer(ctx context.Context, config configs.Config, o Options) (_ *Server
 	parts.Events, parts.Reports, parts.Entities, parts.Snapshots, parts.Live = app.Query, app.Reports, app.entities, app.snapshots, app.liveParts()
 	parts.Types, parts.Upcaster, parts.Catalog = app.Registry, app.Upcaster, app.Catalog
 	parts.GlobalOrder, parts.Positions = query.NewGlobalOrder(app.Query, app.Store.GlobalLog), app.Store.GlobalLog
+	parts.Proofs = globallog.NewProver(app.Store.GlobalLog)
 	parts.Projections, parts.Rebuilds, parts.Targets, parts.CustomProjections = app.operations, app.rebuilds, app.targets, app.custom
 	parts.Subscriptions, parts.Webhooks = app.Subscriptions, app.webhooks.service
 	parts.Disclosures = app.disclosures

@@ -81,9 +81,11 @@ func (i *installation) administer() {
 	}, "the read is bound")
 }
 
-// completeTile appends events until the global log has a complete tile, and a checkpoint of it is exported.
+// completeTile appends events until the global log has a complete tile, and a checkpoint of it is exported that a
+// witness signed too.
 func (i *installation) completeTile() {
 	i.t.Helper()
+	witnessKey := i.startWitness()
 	work, end := i.serve()
 	defer end()
 	work()
@@ -95,7 +97,7 @@ func (i *installation) completeTile() {
 		i.call("module", http.MethodPost, "/api/events", object{"events": events}, nil)
 	}
 	testkit.Eventually(i.t, time.Minute, func() bool {
-		return i.exec("SELECT FROM backbone.log_tiles") > 0 && slices.ContainsFunc(i.keptCheckpoints(), func(c globallog.Checkpoint) bool { return c.Size >= 300 })
+		return i.exec("SELECT FROM backbone.log_tiles") > 0 && slices.ContainsFunc(i.keptCheckpoints(witnessKey), func(c globallog.Checkpoint) bool { return c.Size >= 300 })
 	}, "a checkpoint of the tile is exported")
 }
 

@@ -3,12 +3,18 @@ package tamper
 import (
 	"bytes"
 	"encoding/hex"
+	"fmt"
+	"log/slog"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/exportdir"
 	"github.com/erpbackbone/backbone/adapters/signednote"
+	"github.com/erpbackbone/backbone/adapters/witness"
 	application "github.com/erpbackbone/backbone/application/globallog"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -41,15 +47,29 @@ func (i *installation) verifierKeys() (keys []string) {
 	return keys
 }
 
-// keptCheckpoints are those of the export folder.
-func (i *installation) keptCheckpoints() (kept []globallog.Checkpoint) {
+// startWitness starts a witness, which the next node asks for its signatures. It returns its key.
+func (i *installation) startWitness() (key string) {
+	t := i.t
+	folder, err := witness.OpenFolder(t.TempDir())
+	require.NoError(t, err)
+	cosigner := testkit.Must(signednote.NewCosigner("witness.example.org", testkit.Must(folder.Key())))
+	server := httptest.NewServer(witness.NewServer(application.NewWitness(folder, cosigner, signednote.Opener{}, i.verifierKeys()...), slog.New(slog.DiscardHandler)).Handler())
+	t.Cleanup(func() { server.Close(); require.NoError(t, folder.Close()) })
+	i.config.GlobalLog.WitnessPolicy = filepath.Join(t.TempDir(), "policy")
+	require.NoError(t, os.WriteFile(i.config.GlobalLog.WitnessPolicy, fmt.Appendf(nil, "witness W %s %s\nquorum W\n", cosigner.VerifierKey(), server.URL), 0o600))
+	return cosigner.VerifierKey()
+}
+
+// keptCheckpoints are those of the export folder that the witnesses signed too.
+func (i *installation) keptCheckpoints(witnesses ...string) (kept []globallog.Checkpoint) {
 	i.t.Helper()
 	exports, keys := testkit.Must(exportdir.Open(i.config.Erasure.ExportDirectory)), i.verifierKeys()
 	for _, name := range testkit.Must(exports.List(i.t.Context(), application.CheckpointFolder)) {
-		c, witnesses, err := application.OpenCheckpoint(testkit.Must(exports.Get(i.t.Context(), name)), signednote.Opener{}, keys...)
+		c, signers, err := application.OpenCheckpoint(testkit.Must(exports.Get(i.t.Context(), name)), signednote.Opener{}, append(keys, witnesses...)...)
 		require.NoError(i.t, err)
-		require.Empty(i.t, witnesses)
-		kept = append(kept, c)
+		if len(signers) == len(witnesses) {
+			kept = append(kept, c)
+		}
 	}
 	return kept
 }

@@ -117,8 +117,11 @@ type AppendResponse struct {
 // AppendedEvent defines model for AppendedEvent.
 type AppendedEvent struct {
 	// Checksum Hexadecimal SHA-256 of the chain.
-	Checksum      string `json:"checksum"`
-	ID            string `json:"id"`
+	Checksum string `json:"checksum"`
+	ID       string `json:"id"`
+
+	// Proof With `proof=true`: that the event is in the signed log, as of `GET /api/events/{id}/proof`; absent if no checkpoint had it in time.
+	Proof         string `json:"proof,omitempty,omitzero"`
 	RecordedAt    string `json:"recorded_at"`
 	Sequence      string `json:"sequence"`
 	StreamVersion int64  `json:"stream_version"`
@@ -2132,6 +2135,15 @@ type ProjectionWarning struct {
 	Field string `json:"field"`
 }
 
+// ProofAnswer defines model for ProofAnswer.
+type ProofAnswer struct {
+	// Checksum Of the event, in hex: what the proof is about.
+	Checksum string `json:"checksum"`
+
+	// Proof Text of `c2sp.org/tlog-proof`, for `backbone verify-proof --checksum`.
+	Proof string `json:"proof"`
+}
+
 // QueryPage defines model for QueryPage.
 type QueryPage struct {
 	// AppendCondition No event after the sequence may match any of the items.
@@ -2995,6 +3007,9 @@ type AccessReason = string
 
 // AsOf defines model for AsOf.
 type AsOf = string
+
+// AwaitProof defines model for AwaitProof.
+type AwaitProof = bool
 
 // ChangeReason defines model for ChangeReason.
 type ChangeReason = string
