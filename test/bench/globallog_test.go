@@ -4,6 +4,7 @@ package bench
 
 import (
 	"context"
+	"crypto/ed25519"
 	"log/slog"
 	"slices"
 	"sync"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/embeddedpg"
 	"github.com/erpbackbone/backbone/adapters/postgres/migrate"
+	"github.com/erpbackbone/backbone/adapters/signednote"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/globallog"
 	"github.com/erpbackbone/backbone/application/subscriptions"
@@ -131,6 +133,83 @@ func (e *engine) window(t *testing.T, period time.Duration) sample {
 	return s
 }
 
+// benchKey signs checkpoints as a key service does, without its call.
+type benchKey struct{ key ed25519.PrivateKey }
+
+func (k benchKey) Sign(_ context.Context, _ string, message []byte) ([]byte, error) {
+	return ed25519.Sign(k.key, message), nil
+}
+
+func (k benchKey) PublicKey(context.Context, string) (ed25519.PublicKey, error) {
+	return k.key.Public().(ed25519.PublicKey), nil
+}
+
+// reportProofs measures a checkpoint, and proofs of events under it.
+func (e *engine) reportProofs(t *testing.T, o options, figures *table) {
+	ctx := t.Context()
+	read := func(level int, from, n uint64) ([]event.Hash, error) {
+		return e.store.GlobalLog.GlobalHashes(ctx, level, from, n)
+	}
+	size, err := e.store.GlobalLog.GlobalSize(ctx)
+	require.NoError(t, err)
+	earlier := order.Checkpoint{Origin: order.Origin(logName, 1), Size: size / 2}
+	earlier.Root, err = order.Root(earlier.Size, read)
+	require.NoError(t, err)
+	signer, err := signednote.NewSigner(earlier.Origin, "key", benchKey{ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))})
+	require.NoError(t, err)
+	key, err := signer.VerifierKey(ctx)
+	require.NoError(t, err)
+	next := order.Checkpoint{Origin: earlier.Origin, Size: size}
+	checkpoint := drive(t, 1, o.period, func(context.Context, int) (int, error) {
+		if next.Root, err = order.Root(size, read); err != nil {
+			return 0, err
+		}
+		proof, err := order.ProveConsistency(size, earlier.Size, read)
+		if err != nil {
+			return 0, err
+		}
+		return 1, order.CheckConsistency(proof, next, earlier)
+	})
+	note, err := signer.SignNote(ctx, next.Text())
+	require.NoError(t, err)
+	_, err = e.store.GlobalLog.RecordCheckpoint(ctx, ports.SignedCheckpoint{Incarnation: 1, Size: size, Root: next.Root, Note: note})
+	require.NoError(t, err)
+	prover, le := globallog.NewProver(e.store.GlobalLog), e.entities[0]
+	head, err := e.store.Chains().Head(ctx, le.Partition)
+	require.NoError(t, err)
+	prove := func(ctx context.Context, sequence event.Sequence) (order.Proof, error) {
+		place := ports.EventPosition{Partition: le.Partition, Sequence: sequence}
+		evidence, err := verify.EvidenceOf(ctx, e.store.Chains(), head, place)
+		if err != nil {
+			return order.Proof{}, err
+		}
+		return prover.Prove(ctx, place, evidence)
+	}
+	var turn atomic.Uint64
+	proofs := drive(t, 4, o.period, func(ctx context.Context, _ int) (int, error) {
+		_, err := prove(ctx, event.Sequence(1+turn.Add(7919)%5000))
+		return 1, err
+	})
+	one, err := prove(ctx, 1000)
+	require.NoError(t, err)
+	text := one.Encode()
+	checks := drive(t, 2, o.period, func(context.Context, int) (int, error) {
+		parsed, err := order.ParseProof(text)
+		if err != nil {
+			return 0, err
+		}
+		found, err := verify.OpenEvidence(parsed.Extra)
+		if err != nil {
+			return 0, err
+		}
+		_, _, err = globallog.VerifyProof(parsed, found.Checksum, signednote.Opener{}, key)
+		return 1, err
+	})
+	figures.addText("   a checkpoint, without the signature", "p50 %s of %d events", latency(checkpoint.quantile(0.5)), size)
+	figures.addText("   proofs with their events", "%s; %d bytes", perSecond(proofs.rate(), "proofs"), len(text))
+	figures.addText("   proofs checked offline", "%s", perSecond(checks.rate(), "proofs"))
+}
+
 // reportGlobalLog measures what the global log costs appends and reads, and how far it is behind.
 func reportGlobalLog(t *testing.T, o options, cluster *embeddedpg.Cluster, figures *table) {
 	dsn := newDatabase(t, cluster, "globallog", func(ctx context.Context, dsn string) error { return migrate.Run(ctx, dsn, nil) })
@@ -165,6 +244,8 @@ func reportGlobalLog(t *testing.T, o options, cluster *embeddedpg.Cluster, figur
 	require.NoError(t, err)
 	require.Empty(t, report.Findings)
 	figures.addText("   verification", "%s", perSecond(float64(report.Size)/time.Since(begun).Seconds(), "events"))
+
+	e.reportProofs(t, o, figures)
 
 	read := func(positions bool) func(time.Duration) sample {
 		return func(period time.Duration) sample {
