@@ -635,6 +635,36 @@ func TestFeedCursorOfThousandLegalEntities(t *testing.T) {
 	require.Equal(t, "2", expectMessage(t, conn, "event").Event.Sequence)
 }
 
+// TestFeedFromPosition shows the events of the global log in its order, then those that are not in it, and what comes.
+func TestFeedFromPosition(t *testing.T) {
+	t.Parallel()
+	h := startAPI(t)
+	h.machineType(t)
+	for range 2 {
+		h.appendMachines(t, "USMF", 1)
+		h.appendMachines(t, "DEMF", 1)
+		h.signLog(t)
+	}
+	h.appendMachines(t, "DEMF", 1)
+	h.appendMachines(t, "USMF", 1)
+	page := h.page(t, "/api/global-log/events", "auditor")
+	require.Len(t, page.Events, 4)
+	want := make([]string, 3)
+	for i, e := range page.Events[1:] {
+		want[i] = e.Scope.LegalEntity + "/" + e.Sequence
+	}
+	feed := h.openEventSource(t, "/api/subscribe/streams/$all?from=position:"+page.Events[1].GlobalPosition, "auditor", "")
+	require.Equal(t, want, []string{feed.sequence(), feed.sequence(), feed.sequence()})
+	require.ElementsMatch(t, []string{"USMF/3", "DEMF/3"}, []string{feed.sequence(), feed.sequence()})
+	feed.event("caughtUp")
+	h.appendMachines(t, "DEMF", 1)
+	require.Equal(t, "DEMF/4", feed.sequence())
+	for from, code := range map[string]string{"position:x": "request.parameter_invalid", "position:999": "global_log.beyond_end"} {
+		a := h.do(t, testRequest{method: "GET", path: "/api/subscribe/streams/$all?from=" + from, token: "auditor", header: map[string]string{"Accept": "text/event-stream"}})
+		require.Equal(t, code, a.json(t)["code"])
+	}
+}
+
 // A live feed of waiting intents tells an approver what waits, for whom and about what, as soon as
 // it is submitted.
 func TestFeedOfWaitingIntents(t *testing.T) {

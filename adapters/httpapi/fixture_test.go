@@ -361,7 +361,7 @@ func startAPIOn(t testing.TB, network network, feeds live.Limits, change ...func
 		Heartbeat: cmp.Or(feeds.Heartbeat, defaults.Heartbeat), AccessCheckInterval: cmp.Or(feeds.AccessCheckInterval, defaults.Review),
 		PerPrincipal: cmp.Or(feeds.PerPrincipal, defaults.PerPrincipal), PerNode: cmp.Or(feeds.PerNode, defaults.PerNode),
 	}
-	config.Live = httpapi.LiveConfig{Feeds: query.NewFeeds(reads, h.store.Events), Live: testkit.Must(live.New(live.Config{Heads: watch, Clock: clock, Limits: feeds})), LiveLimits: httpapi.LiveLimits{WriteTimeout: defaults.WriteTimeout, Batch: defaults.Batch}}
+	config.Live = httpapi.LiveConfig{Feeds: query.NewFeeds(reads, h.store.Events, query.NewGlobalOrder(reads, h.store.GlobalLog)), Live: testkit.Must(live.New(live.Config{Heads: watch, Clock: clock, Limits: feeds})), LiveLimits: httpapi.LiveLimits{WriteTimeout: defaults.WriteTimeout, Batch: defaults.Batch}}
 	for _, f := range change {
 		f(&config)
 	}

@@ -76,7 +76,7 @@ func newFeedFixture(t *testing.T, change func(*live.Config)) *feedFixture {
 	t.Helper()
 	database := memory.New(memory.Config{LogName: "live.example.org"})
 	r := &feedFixture{log: &countingLog{EventReader: database.Events, Directory: database.Directory, database: database}, ids: system.NewIDs()}
-	r.feeds = query.NewFeeds(query.New(query.Config{Log: r.log, Directory: r.log, Cursors: query.NewCursorSealer([]byte("key")), Clock: system.Clock{}}), r.log)
+	r.feeds = query.NewFeeds(query.New(query.Config{Log: r.log, Directory: r.log, Cursors: query.NewCursorSealer([]byte("key")), Clock: system.Clock{}}), r.log, nil)
 	watch := testkit.Must(subscriptions.NewHeadWatcher(subscriptions.HeadWatcherConfig{Heads: r.log.EventReader, WakeUps: r.log.EventReader, Clock: system.Clock{}, Poll: 20 * time.Millisecond}))
 	ctx, cancel := context.WithCancel(t.Context())
 	var done sync.WaitGroup

@@ -258,7 +258,7 @@ func TestFeed_ByteLimit(t *testing.T) {
 			l.write(t, de, withPayloadOf(3))
 		}
 	}
-	feeds := query.NewFeeds(l.Service, l.store.Events)
+	feeds := query.NewFeeds(l.Service, l.store.Events, nil)
 	heads, err := l.store.Events.PartitionHeads(t.Context())
 	require.NoError(t, err)
 	type source interface {

@@ -5,23 +5,30 @@ import (
 	"errors"
 	"slices"
 	"strconv"
+	"strings"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
+	"github.com/erpbackbone/backbone/domain/globallog"
 	"github.com/erpbackbone/backbone/domain/stream"
 	"github.com/erpbackbone/backbone/domain/subscription"
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// FromNow as a start position delivers new events only.
-const FromNow = "now"
+// FromNow as a start position delivers new events only. FromPosition and a position of the global log, such as
+// "position:4200", delivers what it has from there on in its order, and then what it does not have yet.
+const (
+	FromNow      = "now"
+	FromPosition = "position:"
+)
 
 // Feeds opens readers that follow the log. Reads that many readers need at the same time
 // are sent to the store once.
 type Feeds struct {
 	service *Service
 	heads   ports.HeadReader
+	global  *GlobalOrder // nil: no feed begins at a position
 	tails   *tailCache
 
 	reading  ports.Lock
@@ -33,9 +40,9 @@ type cachedEntities struct {
 	partitionCount int // when the list was read; the list is stale once there are more
 }
 
-// NewFeeds makes Feeds over the log of a Service.
-func NewFeeds(s *Service, heads ports.HeadReader) *Feeds {
-	return &Feeds{service: s, heads: heads, tails: newTailCache(s.events, s.clock), reading: ports.NewLock(), entities: map[string]cachedEntities{}}
+// NewFeeds makes Feeds over the log of a Service, and its global order, which may be nil.
+func NewFeeds(s *Service, heads ports.HeadReader, global *GlobalOrder) *Feeds {
+	return &Feeds{service: s, heads: heads, global: global, tails: newTailCache(s.events, s.clock), reading: ports.NewLock(), entities: map[string]cachedEntities{}}
 }
 
 // entitiesOf lists the legal entities of a tenant and its administrative log. It reads the list again when the number
@@ -66,7 +73,7 @@ type AllQuery struct {
 	// ModuleOf names the module of an event type; needed if Filter names modules. It is called per
 	// event, so it may take new types into account.
 	ModuleOf func(ctx context.Context, eventType string) (string, error)
-	From     string // a cursor of a feed, "" or "0" for the beginning, or FromNow
+	From     string // a cursor of a feed, "" or "0" for the beginning, FromNow, or FromPosition with a position
 }
 
 // AllFeed follows the logs of legal entities. Its cursors are those of [Service.Feed].
@@ -79,12 +86,22 @@ type AllFeed struct {
 	marks          []mark                     // by partition
 	partitions     map[event.PartitionID]bool // that are followed; nil: unknown
 	partitionCount int                        // of all partitions, when partitions was filled in
+	position       *globallog.Position        // the next one to read in the global order; nil: the logs are read
 }
 
 // All prepares to follow $all. Faults: cursor.*.
 func (f *Feeds) All(q AllQuery) (*AllFeed, error) {
 	a := &AllFeed{feeds: f, query: q}
 	if q.From == "" || q.From == "0" || q.From == FromNow {
+		return a, nil
+	}
+	if text, isPosition := strings.CutPrefix(q.From, FromPosition); isPosition && f.global != nil {
+		n, err := strconv.ParseUint(text, 10, 63)
+		if err != nil {
+			return nil, fault.New(fault.Invalid, "request.parameter_invalid", "a position is a number, such as position:4200; the first is 0").WithField("from")
+		}
+		position := globallog.Position(n)
+		a.position = &position
 		return a, nil
 	}
 	var err error
@@ -105,6 +122,10 @@ func (a *AllFeed) Start(ctx context.Context) (map[event.PartitionID]ports.Head, 
 	if err := a.refreshPartitions(ctx, heads); err != nil {
 		return nil, err
 	}
+	if a.position != nil {
+		a.query.From = "" // the marks are the position now
+		return heads, a.markPosition(ctx)
+	}
 	for p := range a.partitions {
 		head := heads[p]
 		m := a.markFor(p)
@@ -120,6 +141,52 @@ func (a *AllFeed) Start(ctx context.Context) (map[event.PartitionID]ports.Head, 
 		a.query.From = "" // the marks are the position now
 	}
 	return heads, nil
+}
+
+// markPosition marks what the global log has before the first position to read.
+func (a *AllFeed) markPosition(ctx context.Context) error {
+	size, err := a.feeds.global.global.GlobalSize(ctx)
+	if err != nil {
+		return err
+	}
+	if uint64(*a.position) > size {
+		return ports.GlobalLogTooShort().WithField("from")
+	}
+	ends, err := a.feeds.global.global.GlobalEnds(ctx, *a.position)
+	if err != nil {
+		return err
+	}
+	for p := range a.partitions {
+		if ends[p] == 0 {
+			continue
+		}
+		prefix, err := a.feeds.service.checksumPrefix(ctx, p, ends[p])
+		if err != nil {
+			return err
+		}
+		*a.markFor(p) = mark{Partition: p, After: ends[p], ChecksumPrefix: prefix}
+	}
+	return nil
+}
+
+// readPositions reads a page in the global order. more is true: after its end the logs are read.
+func (a *AllFeed) readPositions(ctx context.Context, count int) (events []event.Recorded, cursors []string, more bool, err error) {
+	page, err := a.feeds.global.Read(ctx, GlobalQuery{TenantID: a.query.TenantID, Readable: a.query.Readable, From: *a.position, Direction: ports.Forward, Count: count})
+	if err != nil {
+		return nil, nil, false, err
+	}
+	found := slices.DeleteFunc(page.Events, func(e event.Recorded) bool { return !a.partitions[e.Partition] })
+	if found, err = a.filter(ctx, found); err != nil {
+		return nil, nil, false, err
+	}
+	for i := range found {
+		*a.markFor(found[i].Partition), a.lastServed = markOf(&found[i]), found[i].Partition
+		events, cursors = append(events, found[i]), append(cursors, a.Cursor())
+	}
+	if *a.position = page.Next; !page.HasMore {
+		a.position = nil
+	}
+	return events, cursors, true, nil
 }
 
 // UpdateAccess replaces the legal entities that the caller may see.
@@ -169,6 +236,9 @@ func (a *AllFeed) markFor(p event.PartitionID) *mark {
 func (a *AllFeed) Read(ctx context.Context, heads map[event.PartitionID]ports.Head, count int) (events []event.Recorded, cursors []string, more bool, err error) {
 	if err := a.refreshPartitions(ctx, heads); err != nil {
 		return nil, nil, false, err
+	}
+	if a.position != nil {
+		return a.readPositions(ctx, count)
 	}
 	var backlogs []backlog
 	for p := range a.partitions {
@@ -299,9 +369,9 @@ func (a *AllFeed) searchByType(ctx context.Context, b backlog, head ports.Head, 
 }
 
 // Cursor is the position after everything read, including events that the filters left
-// out. It is "" for a feed from now that has not started, which has no position yet.
+// out. It is "" for a feed from now or from a position that has not started, which has no cursor yet.
 func (a *AllFeed) Cursor() string {
-	if a.query.From == FromNow {
+	if a.query.From == FromNow || strings.HasPrefix(a.query.From, FromPosition) {
 		return ""
 	}
 	// The cursor includes legal entities that the caller cannot see now and may see later.

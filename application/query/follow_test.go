@@ -31,7 +31,7 @@ func (r *rewrittenLog) Events(ctx context.Context, q ports.EventQuery) ([]event.
 }
 
 func (l *logFixture) feeds(log query.Log) *query.Feeds {
-	return query.NewFeeds(query.New(query.Config{Log: log, Directory: l.directory, Cursors: query.NewCursorSealer(key), Clock: l.clock}), l.store.Events)
+	return query.NewFeeds(query.New(query.Config{Log: log, Directory: l.directory, Cursors: query.NewCursorSealer(key), Clock: l.clock}), l.store.Events, nil)
 }
 
 // A redacted payload is not delivered after two seconds, even if other readers read the same

@@ -183,3 +183,83 @@ func TestGlobalOrder_Limits(t *testing.T) {
 	_, err = f.Read(t.Context(), query.GlobalQuery{TenantID: "acme"})
 	require.Equal(t, "request.parameter_invalid", fault.CodeOf(err))
 }
+
+// TestAllFeed_FromPosition follows the global order from a position, then what is not in it, and what comes: each event
+// once. The cursor after any event goes on with the rest.
+func TestAllFeed_FromPosition(t *testing.T) {
+	t.Parallel()
+	for round := range 20 {
+		t.Run(fmt.Sprint(round), func(t *testing.T) {
+			t.Parallel()
+			f := newGlobalFixture(t, "acme", "other", "acme", "acme", "other")
+			for range 12 {
+				f.fill(t, f.entities[rand.IntN(5)], rand.IntN(6))
+				if rand.IntN(2) == 0 {
+					f.extend(t, 1+rand.IntN(4))
+				}
+			}
+			size, err := f.store.GlobalLog.GlobalSize(t.Context())
+			require.NoError(t, err)
+			position := rand.Uint64N(size + 1)
+			var before []event.ID // of the tenant
+			back := query.GlobalQuery{TenantID: "acme", Direction: ports.Backward, From: globallog.Position(position) - 1, Count: 1000}
+			if position > 0 {
+				page, err := f.Read(t.Context(), back)
+				require.NoError(t, err)
+				before = idsOf(page.Events)
+			}
+			ordered := f.order(t, "acme")[len(before):]
+			feeds := query.NewFeeds(f.Service, f.store.Events, f.GlobalOrder)
+			follow := func(from string, isLate func()) (seen []event.ID, cursors []string) {
+				feed, err := feeds.All(query.AllQuery{TenantID: "acme", From: from})
+				require.NoError(t, err)
+				heads, err := feed.Start(t.Context())
+				require.NoError(t, err)
+				for more := true; more; {
+					var events []event.Recorded
+					var after []string
+					events, after, more, err = feed.Read(t.Context(), heads, 1+rand.IntN(4))
+					require.NoError(t, err)
+					seen, cursors = append(seen, idsOf(events)...), append(cursors, after...)
+					if isLate != nil && !more {
+						isLate()
+						heads, err = f.store.Events.PartitionHeads(t.Context())
+						require.NoError(t, err)
+						isLate, more = nil, true
+					}
+				}
+				return seen, cursors
+			}
+			seen, cursors := follow(fmt.Sprintf("%s%d", query.FromPosition, position), func() { f.fill(t, f.entities[2], 3) })
+			require.Equal(t, ordered, append([]event.ID{}, seen[:len(ordered)]...))
+			var stored []event.ID
+			for _, le := range f.entities {
+				if le.TenantID == "acme" {
+					events, err := f.store.Events.Events(t.Context(), ports.EventQuery{Partition: le.Partition, Limit: 1000})
+					require.NoError(t, err)
+					stored = append(stored, idsOf(events)...)
+				}
+			}
+			require.ElementsMatch(t, stored, append(before, seen...))
+			at := rand.IntN(len(seen))
+			rest, _ := follow(cursors[at], nil)
+			require.ElementsMatch(t, seen[at+1:], rest)
+		})
+	}
+}
+
+// TestAllFeed_FromPosition_Refuses positions that there are not.
+func TestAllFeed_FromPosition_Refuses(t *testing.T) {
+	t.Parallel()
+	f := newGlobalFixture(t, "acme")
+	feeds := query.NewFeeds(f.Service, f.store.Events, f.GlobalOrder)
+	for _, from := range []string{"position:", "position:-1", "position:x", "position:9223372036854775808"} {
+		_, err := feeds.All(query.AllQuery{TenantID: "acme", From: from})
+		require.Equal(t, "request.parameter_invalid", fault.CodeOf(err), from)
+	}
+	feed, err := feeds.All(query.AllQuery{TenantID: "acme", From: "position:1"})
+	require.NoError(t, err)
+	require.Empty(t, feed.Cursor())
+	_, err = feed.Start(t.Context())
+	require.Equal(t, "global_log.beyond_end", fault.CodeOf(err))
+}

@@ -145,7 +145,7 @@ func TestStreamFeed_ObeysMetadata(t *testing.T) {
 	le := l.createEntity(t, "acme", "DEMF")
 	l.fill(t, le, 5)
 	l.changeStream(t, le, event.DescribeStream, `{"max_count":3}`)
-	feeds := query.NewFeeds(l.Service, l.store.Events)
+	feeds := query.NewFeeds(l.Service, l.store.Events, nil)
 	read := func(f *query.StreamFeed) (out []event.Version, err error) {
 		heads, err := l.store.Events.PartitionHeads(t.Context())
 		require.NoError(t, err)

@@ -48,7 +48,7 @@ func tailCommand() *cobra.Command {
 	f.BoolVar(&all, "all", false, "all legal entities that you may see (the default)")
 	f.StringVar(&t.legalEntity, "legal-entity", "", "of the stream (required with --stream; environment BACKBONE_LEGAL_ENTITY), or only these, separated by commas (default: all that you may see)")
 	t.filter = eventFilterFlags(cmd)
-	f.StringVar(&t.from, "from", "now", "beginning, now, a cursor, or the position that an earlier tail printed")
+	f.StringVar(&t.from, "from", "now", "beginning, now, position:N of the global log, a cursor, or the position that an earlier tail printed")
 	f.BoolVar(&asJSON, "json", false, "print each event as a line of JSON")
 	for _, name := range []string{"all", "type", "module", "division", "region", "site", "custom", "tag", "stream-type"} {
 		cmd.MarkFlagsMutuallyExclusive("stream", name)

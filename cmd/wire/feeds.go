@@ -30,7 +30,7 @@ func (a *App) composeFeeds(clock ports.Clock) (err error) {
 	if err := a.composeGlobalLog(); err != nil {
 		return err
 	}
-	a.feeds = query.NewFeeds(a.Query, a.Store.Events)
+	a.feeds = query.NewFeeds(a.Query, a.Store.Events, query.NewGlobalOrder(a.Query, a.Store.GlobalLog))
 	a.live, err = live.New(live.Config{Heads: a.heads, Clock: clock, Observer: a.metrics, Limits: live.Limits{
 		Heartbeat: c.Feeds.Heartbeat, AccessCheckInterval: c.Feeds.Review, PerPrincipal: c.Feeds.PerPrincipal, PerNode: c.Feeds.PerNode,
 	}})

@@ -194,7 +194,7 @@ func tokens(ctx context.Context, running *sync.WaitGroup) <-chan struct{} {
 func (p *deliveryFixture) feeds(n int) func(context.Context, *subscriptions.HeadWatcher, *arrivalTimes) {
 	return func(ctx context.Context, w *subscriptions.HeadWatcher, a *arrivalTimes) {
 		reads := query.New(query.Config{Log: p.engine.store.Events, Directory: legalEntityStub{p.engine.store}, Cursors: query.NewCursorSealer([]byte("bench")), Clock: system.Clock{}})
-		feeds := query.NewFeeds(reads, p.engine.store.Events)
+		feeds := query.NewFeeds(reads, p.engine.store.Events, nil)
 		service := testkit.Must(live.New(live.Config{Heads: w, Clock: system.Clock{}, Limits: live.Limits{Heartbeat: 15 * time.Second, AccessCheckInterval: time.Minute, PerPrincipal: 20, PerNode: 1000}}))
 		var running sync.WaitGroup
 		for i := range n {

@@ -48,7 +48,7 @@ func RunHandover(t *testing.T, newStore func(t *testing.T, clock ports.Clock) Fe
 	store := newStore(t, clock)
 	cursors := query.NewCursorSealer([]byte("conformance"))
 	c := NewDeliveryFixture(NewSubscriptionFixture(t, store, clock, "handover"), func(c *subscriptions.Config) { c.Cursors = cursors })
-	feeds := query.NewFeeds(query.New(query.Config{Log: store, Directory: listed{store}, Cursors: cursors, Clock: clock}), store)
+	feeds := query.NewFeeds(query.New(query.Config{Log: store, Directory: listed{store}, Cursors: cursors, Clock: clock}), store, nil)
 	c.Subscribe(t, "reset", subscription.Settings{}, subscription.Filter{})
 
 	var written atomic.Int64
