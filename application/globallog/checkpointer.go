@@ -56,7 +56,7 @@ type Checkpointer struct {
 
 	last       *ports.SignedCheckpoint // the last one that is known; nil: none
 	isRead     bool                    // the newest export was read
-	exported   uint64                  // size of the last export; of another checkpoint than last if it is smaller
+	exported   ports.SignedCheckpoint  // the last one that is known
 	exportedAt time.Time
 
 	witnessed []uint64 // size of the newest checkpoint that each witness has signed
@@ -108,7 +108,7 @@ func (c *Checkpointer) Run(ctx context.Context) {
 
 // exportDue is ready when the last checkpoint is to be exported; nil if it was.
 func (c *Checkpointer) exportDue() <-chan time.Time {
-	if c.last == nil || c.exported == c.last.Size {
+	if c.last == nil || !c.last.IsNewer(c.exported) {
 		return nil
 	}
 	return time.After(time.Until(c.exportedAt.Add(c.Limits.ExportInterval)))
@@ -141,13 +141,13 @@ func (c *Checkpointer) leave(ctx context.Context) {
 
 // export exports the last checkpoint, if it was not.
 func (c *Checkpointer) export(ctx context.Context) error {
-	if c.last == nil || c.exported == c.last.Size {
+	if c.last == nil || !c.last.IsNewer(c.exported) {
 		return nil
 	}
 	if err := c.Exports.PutIfAbsent(ctx, CheckpointName(c.last.Incarnation, c.last.Size), c.last.Note); err != nil {
 		return err
 	}
-	c.exported, c.exportedAt = c.last.Size, time.Now()
+	c.exported, c.exportedAt = *c.last, time.Now()
 	return nil
 }
 
@@ -174,8 +174,12 @@ func (c *Checkpointer) sign(ctx context.Context, size uint64) (err error) {
 		return err
 	}
 	next.Note = c.cosigned(ctx, next)
-	if _, err := c.Log.RecordCheckpoint(ctx, next); err != nil {
+	isRecorded, err := c.Log.RecordCheckpoint(ctx, next)
+	if err != nil {
 		return err
+	}
+	if !isRecorded { // another node was first, and its note counts
+		return c.readLast(ctx)
 	}
 	c.last = &next
 	c.Observer.CheckpointSigned(size)
@@ -204,7 +208,7 @@ func (c *Checkpointer) readLast(ctx context.Context) error {
 		if err := c.learn(ctx, *exported); err != nil {
 			return err
 		}
-		c.exported = exported.Size
+		c.exported = *exported
 	}
 	c.isRead = true
 	return nil

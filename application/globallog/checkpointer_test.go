@@ -62,7 +62,17 @@ type signing struct {
 // treeOf is the store with an event that a test exchanges.
 type treeOf struct {
 	*memory.GlobalLog
-	isExchanged atomic.Bool // the third event is another one
+	isExchanged atomic.Bool  // the third event is another one
+	first       atomic.Value // a ports.SignedCheckpoint that another node records first
+}
+
+func (s *treeOf) RecordCheckpoint(ctx context.Context, c ports.SignedCheckpoint) (bool, error) {
+	if other, ok := s.first.Load().(ports.SignedCheckpoint); ok {
+		if _, err := s.GlobalLog.RecordCheckpoint(ctx, other); err != nil {
+			return false, err
+		}
+	}
+	return s.GlobalLog.RecordCheckpoint(ctx, c)
 }
 
 func (s *treeOf) GlobalHashes(ctx context.Context, level int, from, n uint64) ([]event.Hash, error) {
@@ -281,6 +291,32 @@ func TestCheckpointer_Nodes(t *testing.T) {
 		s.requireSigned(s.newest().Note, 1, 30)
 		require.Equal(t, []uint64{10, 20, 30}, s.signed)
 		require.Zero(t, s.failed+s.refused)
+	})
+}
+
+// TestCheckpointer_SecondNode: of two nodes that sign the same size, whose notes have other signatures of witnesses, one
+// is recorded, and both export that one.
+func TestCheckpointer_SecondNode(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSigning(t)
+		c, stop := s.begin()
+		stop()
+		size := s.grow(c, 12)
+		root := testkit.Must(domain.Root(size, func(level int, from, n uint64) ([]event.Hash, error) {
+			return s.database.GlobalLog.GlobalHashes(t.Context(), level, from, n)
+		}))
+		checkpoint := domain.Checkpoint{Origin: domain.Origin("books.example.org", 1), Size: size, Root: root}
+		note := testkit.Must(testkit.Must(signednote.NewSigner(checkpoint.Origin, "key", s.key)).SignNote(t.Context(), checkpoint.Text()))
+		cosigned := append(note, newCosigner("w1", 5).Cosign(checkpoint.Text(), time.Now())...)
+		s.tree.first.Store(ports.SignedCheckpoint{Incarnation: 1, Size: size, Root: root, Note: cosigned})
+		c, _ = s.begin()
+		c.Grown(size)
+		pass(2 * time.Minute)
+		require.Equal(t, cosigned, s.newest().Note)
+		require.Equal(t, cosigned, testkit.Must(s.exports.Get(t.Context(), globallog.CheckpointName(1, size))))
+		require.Zero(t, s.failed+s.refused)
+		require.Empty(t, s.signed)
 	})
 }
 

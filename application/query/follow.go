@@ -3,6 +3,7 @@ package query
 import (
 	"context"
 	"errors"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -124,7 +125,7 @@ func (a *AllFeed) Start(ctx context.Context) (map[event.PartitionID]ports.Head, 
 	}
 	if a.position != nil {
 		a.query.From = "" // the marks are the position now
-		return heads, a.markPosition(ctx)
+		return heads, a.markPosition(ctx, heads)
 	}
 	for p := range a.partitions {
 		head := heads[p]
@@ -144,7 +145,7 @@ func (a *AllFeed) Start(ctx context.Context) (map[event.PartitionID]ports.Head, 
 }
 
 // markPosition marks what the global log has before the first position to read.
-func (a *AllFeed) markPosition(ctx context.Context) error {
+func (a *AllFeed) markPosition(ctx context.Context, heads map[event.PartitionID]ports.Head) error {
 	size, err := a.feeds.global.global.GlobalSize(ctx)
 	if err != nil {
 		return err
@@ -152,21 +153,10 @@ func (a *AllFeed) markPosition(ctx context.Context) error {
 	if uint64(*a.position) > size {
 		return ports.GlobalLogTooShort().WithField("from")
 	}
-	ends, err := a.feeds.global.global.GlobalEnds(ctx, *a.position)
-	if err != nil {
-		return err
-	}
-	for p := range a.partitions {
-		if ends[p] == 0 {
-			continue
-		}
-		prefix, err := a.feeds.service.checksumPrefix(ctx, p, ends[p])
-		if err != nil {
-			return err
-		}
-		*a.markFor(p) = mark{Partition: p, After: ends[p], ChecksumPrefix: prefix}
-	}
-	return nil
+	followed := maps.Clone(heads)
+	maps.DeleteFunc(followed, func(p event.PartitionID, _ ports.Head) bool { return !a.partitions[p] })
+	a.marks, err = a.feeds.global.marksAt(ctx, followed, *a.position)
+	return err
 }
 
 // readPositions reads a page in the global order. more is true: after its end the logs are read.

@@ -187,22 +187,33 @@ func (s *GlobalOrder) eventsOf(ctx context.Context, pieces []globallog.Range, q 
 
 // cursorAt is the cursor of feeds whose reader has the events before a position of the global log.
 func (s *GlobalOrder) cursorAt(ctx context.Context, tenantID string, entities []ports.LegalEntity, before globallog.Position) (string, error) {
-	ends, err := s.global.GlobalEnds(ctx, before)
+	heads, err := s.service.readHeads(ctx, entities)
 	if err != nil {
 		return "", err
 	}
-	var marks []mark
-	for _, le := range entities {
-		end := ends[le.Partition]
-		if end == 0 {
+	marks, err := s.marksAt(ctx, heads, before)
+	return s.service.cursors.SealText(tenantID, []byte(allDigest), encodeMarks(0, marks)), err
+}
+
+// marksAt marks what the global log has of partitions before a position. A log that the global log has wholly takes no
+// query of its own.
+func (s *GlobalOrder) marksAt(ctx context.Context, heads map[event.PartitionID]ports.Head, before globallog.Position) (marks []mark, err error) {
+	ends, err := s.global.GlobalEnds(ctx, before)
+	if err != nil {
+		return nil, err
+	}
+	for p, head := range heads {
+		m := mark{Partition: p, After: ends[p], ChecksumPrefix: [8]byte(head.Checksum[:8])}
+		switch {
+		case m.After == 0:
 			continue
+		case m.After != head.Sequence:
+			if m.ChecksumPrefix, err = s.service.checksumPrefix(ctx, p, m.After); err != nil {
+				return nil, err
+			}
 		}
-		prefix, err := s.service.checksumPrefix(ctx, le.Partition, end)
-		if err != nil {
-			return "", err
-		}
-		marks = append(marks, mark{Partition: le.Partition, After: end, ChecksumPrefix: prefix})
+		marks = append(marks, m)
 	}
 	slices.SortFunc(marks, func(a, b mark) int { return cmp.Compare(a.Partition, b.Partition) })
-	return s.service.cursors.SealText(tenantID, []byte(allDigest), encodeMarks(0, marks)), nil
+	return marks, nil
 }
