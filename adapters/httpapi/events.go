@@ -86,11 +86,8 @@ const (
 
 // getEvent answers GET /api/events/{id}.
 func (s *Server) getEvent(ctx context.Context, r *request) (any, error) {
-	var found event.Recorded
-	if err := s.findByID(ctx, r, actionReadEvents, codeEventNotFound, func(le ports.LegalEntity, id event.ID) (err error) {
-		found, err = s.config.Events.ByID(ctx, le, id)
-		return err
-	}); err != nil {
+	found, err := s.eventByID(ctx, r)
+	if err != nil {
 		return nil, err
 	}
 	w, err := s.render(ctx, []event.Recorded{found})
@@ -103,13 +100,19 @@ func (s *Server) getEvent(ctx context.Context, r *request) (any, error) {
 	return w.answer()
 }
 
-// getProof answers GET /api/events/{id}/proof.
-func (s *Server) getProof(ctx context.Context, r *request) (any, error) {
-	var found event.Recorded
-	if err := s.findByID(ctx, r, actionReadEvents, codeEventNotFound, func(le ports.LegalEntity, id event.ID) (err error) {
+// eventByID finds the event of a path that the caller may see.
+func (s *Server) eventByID(ctx context.Context, r *request) (found event.Recorded, err error) {
+	err = s.findByID(ctx, r, actionReadEvents, codeEventNotFound, func(le ports.LegalEntity, id event.ID) (err error) {
 		found, err = s.config.Events.ByID(ctx, le, id)
 		return err
-	}); err != nil {
+	})
+	return found, err
+}
+
+// getProof answers GET /api/events/{id}/proof.
+func (s *Server) getProof(ctx context.Context, r *request) (any, error) {
+	found, err := s.eventByID(ctx, r)
+	if err != nil {
 		return nil, err
 	}
 	proof, err := s.config.Proofs.Prove(ctx, ports.EventPosition{Partition: found.Partition, Sequence: found.Sequence}, nil)

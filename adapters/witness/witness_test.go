@@ -2,8 +2,6 @@ package witness_test
 
 import (
 	"bytes"
-	"context"
-	"crypto/ed25519"
 	"io"
 	"log/slog"
 	"net/http"
@@ -25,16 +23,6 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-type logKey struct{ key ed25519.PrivateKey }
-
-func (k logKey) Sign(_ context.Context, _ string, message []byte) ([]byte, error) {
-	return ed25519.Sign(k.key, message), nil
-}
-
-func (k logKey) PublicKey(context.Context, string) (ed25519.PublicKey, error) {
-	return k.key.Public().(ed25519.PublicKey), nil
-}
-
 // fixture is a witness that answers, and the log that it watches.
 type fixture struct {
 	t      *testing.T
@@ -50,7 +38,7 @@ type fixture struct {
 func start(t *testing.T) *fixture {
 	t.Helper()
 	f := &fixture{t: t, folder: filepath.Join(t.TempDir(), "witness")}
-	f.log = testkit.Must(signednote.NewSigner("books.example.org/1", "key", logKey{ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))}))
+	f.log = testkit.Must(signednote.NewSigner("books.example.org/1", "key", testkit.NewSigningKey(0)))
 	f.logKey = testkit.Must(f.log.VerifierKey(t.Context()))
 	f.serve()
 	return f

@@ -18,6 +18,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/shredding"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // TestVerifyCertificate_DetectsEveryChangedByte changes, drops and adds bytes.
@@ -45,7 +46,7 @@ func TestVerifyCertificate_DetectsEveryChangedByte(t *testing.T) {
 	requireRefused([]byte(`{}`), "empty", 0)
 	requireRefused(append(slices.Clone(document), document...), "twice", 0)
 
-	other, err := signednote.NewSigner("receipts.example.org", "k", newSigningKMS(2))
+	other, err := signednote.NewSigner("receipts.example.org", "k", testkit.NewSigningKey(2))
 	require.NoError(t, err)
 	otherKey, err := other.VerifierKey(t.Context())
 	require.NoError(t, err)

@@ -2,7 +2,6 @@ package erasure_test
 
 import (
 	"context"
-	"crypto/ed25519"
 	"crypto/sha256"
 	"encoding/json"
 	"fmt"
@@ -74,7 +73,7 @@ type erasureFixture struct {
 	vault              *vault.Vault // of the node that appends
 	exports            *exportStore
 	copies             *readModel
-	kms                *signingKMS
+	kms                *testkit.SigningKey
 	notes              *signednote.Signer
 	log                *eventappend.Service
 	gate               *erasure.Gate
@@ -133,7 +132,8 @@ func newErasureFixtureAt(t testing.TB, clock *testkit.Clock) *erasureFixture {
 	preparer := eventappend.NewPreparer(eventappend.PreparerConfig{Types: b.types, IDs: b.ids, Limits: eventappend.Limits{BatchEvents: 100, EventBytes: 65536, EntityRefs: 4, Tags: 3}, Sealer: b.vault})
 	b.log = eventappend.NewService(eventappend.Config{Preparer: preparer, Appender: b.store.Appender, Events: b.store.Events, Idempotency: b.store.Intents, Clock: b.clock, IDs: b.ids, KeyTTL: time.Hour})
 
-	b.kms = newSigningKMS(1)
+	key := testkit.NewSigningKey(1)
+	b.kms = &key
 	b.notes, err = signednote.NewSigner("receipts.example.org", "receipts", b.kms)
 	require.NoError(t, err)
 	b.verifierKey, err = b.notes.VerifierKey(t.Context())
@@ -435,24 +435,6 @@ func (e *exportStore) List(_ context.Context, prefix string) ([]string, error) {
 func (e *exportStore) Delete(_ context.Context, name string) error {
 	delete(e.documents, name)
 	return nil
-}
-
-// signingKMS signs as the key service does.
-type signingKMS struct{ key ed25519.PrivateKey }
-
-func newSigningKMS(seed byte) *signingKMS {
-	return &signingKMS{key: ed25519.NewKeyFromSeed(slices.Repeat([]byte{seed}, ed25519.SeedSize))}
-}
-
-func (k *signingKMS) Sign(_ context.Context, _ string, message []byte) ([]byte, error) {
-	if len(message) == 0 || len(message) > ports.MaximumSignedMessage {
-		return nil, fault.New(fault.Invalid, "kms.request_invalid", "too long")
-	}
-	return ed25519.Sign(k.key, message), nil
-}
-
-func (k *signingKMS) PublicKey(context.Context, string) (ed25519.PublicKey, error) {
-	return k.key.Public().(ed25519.PublicKey), nil
 }
 
 // failureRecorder records the states at whose steps attempts failed.

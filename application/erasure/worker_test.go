@@ -279,7 +279,7 @@ func TestReceipt_SigningKeyReplaced(t *testing.T) {
 	require.False(t, b.listReceipts(t)[0].Exported)
 
 	b.exports.unavailable = false
-	b.kms.key = newSigningKMS(2).key
+	*b.kms = testkit.NewSigningKey(2)
 	b.runNewWorker(t)
 	require.Equal(t, string(stored), string(b.exports.documents[erasure.ReceiptName(1)]))
 }

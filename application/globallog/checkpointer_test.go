@@ -2,9 +2,7 @@ package globallog_test
 
 import (
 	"context"
-	"crypto/ed25519"
 	"log/slog"
-	"slices"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -23,25 +21,19 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// localKey signs with a key in memory.
+// localKey signs with a key in memory, unless the service is down.
 type localKey struct {
-	seed   byte
+	testkit.SigningKey
 	isDown atomic.Bool
 }
 
-func (k *localKey) private() ed25519.PrivateKey {
-	return ed25519.NewKeyFromSeed(slices.Repeat([]byte{k.seed}, ed25519.SeedSize))
-}
+func newLocalKey(seed byte) *localKey { return &localKey{SigningKey: testkit.NewSigningKey(seed)} }
 
-func (k *localKey) Sign(_ context.Context, _ string, message []byte) ([]byte, error) {
+func (k *localKey) Sign(ctx context.Context, keyID string, message []byte) ([]byte, error) {
 	if k.isDown.Load() {
 		return nil, fault.New(fault.Unavailable, "kms.unavailable", "a test")
 	}
-	return ed25519.Sign(k.private(), message), nil
-}
-
-func (k *localKey) PublicKey(context.Context, string) (ed25519.PublicKey, error) {
-	return k.private().Public().(ed25519.PublicKey), nil
+	return k.SigningKey.Sign(ctx, keyID, message)
 }
 
 // signing is a global log in memory with a key, an export store, and what a checkpointer reports.
@@ -106,7 +98,7 @@ func (s *signing) CheckpointFailed(isRefused bool) {
 }
 
 func newSigning(t *testing.T) *signing {
-	s := &signing{fixture: newFixture(t, 2), key: &localKey{seed: 1}, exports: memory.NewExportStore()}
+	s := &signing{fixture: newFixture(t, 2), key: newLocalKey(1), exports: memory.NewExportStore()}
 	s.tree.GlobalLog = s.database.GlobalLog
 	return s
 }
@@ -246,7 +238,7 @@ func TestCheckpointer_Refuses(t *testing.T) {
 		},
 		"another key signed": func(s *signing, _ *globallog.Checkpointer, stop func()) (*signing, *globallog.Checkpointer) {
 			stop()
-			s.key = &localKey{seed: 2}
+			s.key = newLocalKey(2)
 			c, _ := s.begin()
 			return s, c
 		},

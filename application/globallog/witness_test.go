@@ -58,7 +58,7 @@ const watchedOrigin = "books.example.org/1"
 
 func watch(t *testing.T) *watched {
 	t.Helper()
-	w := &watched{t: t, levels: map[int][]event.Hash{}, key: &localKey{seed: 1}, signer: newCosigner("witness.example.org/w1", 9)}
+	w := &watched{t: t, levels: map[int][]event.Hash{}, key: newLocalKey(1), signer: newCosigner("witness.example.org/w1", 9)}
 	var tree domain.Edge
 	w.roots = append(w.roots, tree.Root())
 	for n := range 600 {
@@ -136,7 +136,7 @@ func TestWitness_Refuses(t *testing.T) {
 		"another key": {func(w *watched) []byte {
 			x := w.extension(300, 400)
 			other := *w
-			other.key = &localKey{seed: 2}
+			other.key = newLocalKey(2)
 			x.Checkpoint = other.sign(domain.Checkpoint{Origin: watchedOrigin, Size: 400, Root: w.roots[400]})
 			return x.Encode()
 		}, "note.not_verified"},

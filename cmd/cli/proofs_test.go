@@ -1,8 +1,6 @@
 package cli
 
 import (
-	"context"
-	"crypto/ed25519"
 	"encoding/hex"
 	"os"
 	"path/filepath"
@@ -23,17 +21,6 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 )
 
-// logKey signs with a key in memory.
-type logKey struct{ key ed25519.PrivateKey }
-
-func (k logKey) Sign(_ context.Context, _ string, message []byte) ([]byte, error) {
-	return ed25519.Sign(k.key, message), nil
-}
-
-func (k logKey) PublicKey(context.Context, string) (ed25519.PublicKey, error) {
-	return k.key.Public().(ed25519.PublicKey), nil
-}
-
 // signedLog is a log of some events with a checkpoint after each growth.
 type signedLog struct {
 	t        *testing.T
@@ -46,7 +33,7 @@ type signedLog struct {
 func newSignedLog(t *testing.T) *signedLog {
 	l := &signedLog{t: t, database: memory.New(memory.Config{})}
 	l.recorder = conformance.NewRecorder(t, l.database.Directory, l.database.Registry, l.database.Appender, 1)
-	l.signer = testkit.Must(signednote.NewSigner("books.example.org/1", "key", logKey{ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))}))
+	l.signer = testkit.Must(signednote.NewSigner("books.example.org/1", "key", testkit.NewSigningKey(0)))
 	l.key = testkit.Must(l.signer.VerifierKey(t.Context()))
 	return l
 }

@@ -4,7 +4,6 @@ package bench
 
 import (
 	"context"
-	"crypto/ed25519"
 	"log/slog"
 	"slices"
 	"sync"
@@ -24,6 +23,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 	order "github.com/erpbackbone/backbone/domain/globallog"
 	"github.com/erpbackbone/backbone/ports"
+	"github.com/erpbackbone/backbone/test/testkit"
 )
 
 // pacedEvents is the rate at which events must reach the global log within a second.
@@ -133,17 +133,6 @@ func (e *engine) window(t *testing.T, period time.Duration) sample {
 	return s
 }
 
-// benchKey signs checkpoints as a key service does, without its call.
-type benchKey struct{ key ed25519.PrivateKey }
-
-func (k benchKey) Sign(_ context.Context, _ string, message []byte) ([]byte, error) {
-	return ed25519.Sign(k.key, message), nil
-}
-
-func (k benchKey) PublicKey(context.Context, string) (ed25519.PublicKey, error) {
-	return k.key.Public().(ed25519.PublicKey), nil
-}
-
 // reportProofs measures a checkpoint, and proofs of events under it.
 func (e *engine) reportProofs(t *testing.T, o options, figures *table) {
 	ctx := t.Context()
@@ -155,7 +144,7 @@ func (e *engine) reportProofs(t *testing.T, o options, figures *table) {
 	earlier := order.Checkpoint{Origin: order.Origin(logName, 1), Size: size / 2}
 	earlier.Root, err = order.Root(earlier.Size, read)
 	require.NoError(t, err)
-	signer, err := signednote.NewSigner(earlier.Origin, "key", benchKey{ed25519.NewKeyFromSeed(make([]byte, ed25519.SeedSize))})
+	signer, err := signednote.NewSigner(earlier.Origin, "key", testkit.NewSigningKey(0))
 	require.NoError(t, err)
 	key, err := signer.VerifierKey(ctx)
 	require.NoError(t, err)
