@@ -44,4 +44,7 @@ type CheckpointOpener interface {
 	//	note.key_invalid   Invalid: not a verifier key
 	//	note.not_verified  Invalid: malformed, changed, or signed with none of the keys
 	OpenCosigned(note []byte, verifierKeys ...string) (text []byte, signers []string, err error)
+	// Signature finds the line with the signature of a text with one key among lines, and returns it in its one encoding.
+	// It ignores other lines. Faults as of OpenCosigned.
+	Signature(text, lines []byte, verifierKey string) (line []byte, err error)
 }

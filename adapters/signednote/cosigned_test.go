@@ -62,6 +62,7 @@ func TestOpenCosigned(t *testing.T) {
 		"a witness whose key is given":  {cosigned, []string{key, one.verifierKey()}, []string{key, one.verifierKey()}, ""},
 		"two witnesses":                 {cosigned, []string{key, two.verifierKey(), one.verifierKey()}, []string{key, one.verifierKey(), two.verifierKey()}, ""},
 		"witnesses whose keys are not":  {cosigned, []string{key}, []string{key}, ""},
+		"keys that are given twice":     {cosigned, []string{key, one.verifierKey(), key, one.verifierKey()}, []string{key, one.verifierKey()}, ""},
 		"a witness alone":               {cosigned, []string{one.verifierKey()}, []string{one.verifierKey()}, ""},
 		"no key":                        {cosigned, nil, nil, "note.not_verified"},
 		"a witness of another time":     {string(note) + one.line(text, 1<<63), []string{key, one.verifierKey()}, nil, "note.not_verified"},
@@ -91,5 +92,22 @@ func TestCosigner(t *testing.T) {
 	require.Equal(t, want.verifierKey(), got.VerifierKey())
 	require.Equal(t, want.line("a/1\n0\n", 1679315147), string(got.Cosign([]byte("a/1\n0\n"), time.Unix(1679315147, 5))))
 	_, err = signednote.NewCosigner("a b", want.key)
+	require.Equal(t, "note.key_invalid", fault.CodeOf(err))
+}
+
+// TestSignature finds the line of one key among others, and refuses a false one of that key.
+func TestSignature(t *testing.T) {
+	t.Parallel()
+	const text = "a/1\n0\n"
+	one, two := newWitness("w1", 2), newWitness("w2", 3)
+	lines := "junk\n— w1 ?\n— w2 AAAA\n" + two.line(text, 7) + one.line(text, 8) + one.line("other\n", 9)
+	line, err := signednote.Opener{}.Signature([]byte(text), []byte(lines), one.verifierKey())
+	require.NoError(t, err)
+	require.Equal(t, one.line(text, 8), string(line))
+	for _, lines := range []string{"", two.line(text, 7), one.line("other\n", 9) + one.line(text, 8)} {
+		_, err = signednote.Opener{}.Signature([]byte(text), []byte(lines), one.verifierKey())
+		require.Equal(t, "note.not_verified", fault.CodeOf(err))
+	}
+	_, err = signednote.Opener{}.Signature([]byte(text), nil, "x")
 	require.Equal(t, "note.key_invalid", fault.CodeOf(err))
 }

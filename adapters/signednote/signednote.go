@@ -12,6 +12,7 @@ import (
 	"encoding/base64"
 	"encoding/binary"
 	"fmt"
+	"slices"
 	"strings"
 	"sync"
 	"unicode"
@@ -132,7 +133,10 @@ type Opener struct{}
 // OpenNote implements ports.NoteOpener.
 func (Opener) OpenNote(signed []byte, verifierKeys ...string) ([]byte, error) {
 	var verifiers []note.Verifier
-	for _, text := range verifierKeys {
+	for i, text := range verifierKeys {
+		if slices.Contains(verifierKeys[:i], text) {
+			continue // a key that is given twice is one
+		}
 		name, algorithm, public, err := parseKey(text)
 		if err != nil {
 			return nil, err

@@ -412,6 +412,8 @@ func TestProver_Await(t *testing.T) {
 		counted := &countedLog{GlobalLog: s.database.GlobalLog}
 		prover := globallog.NewProver(counted)
 		p := s.recorder.Partitions[0]
+		_, err := prover.Await(t.Context(), []ports.EventPosition{{Partition: p, Sequence: 1}})
+		require.Equal(t, "global_log.not_signed", fault.CodeOf(err), "nothing is ever signed")
 		s.grow(c, 5)
 		pass(2 * time.Second)
 		done := make(chan []domain.Proof, 50)
@@ -433,7 +435,7 @@ func TestProver_Await(t *testing.T) {
 		require.Equal(t, []domain.Position{6, 1}, []domain.Position{proofs[0].Position, proofs[1].Position})
 		ctx, cancel := context.WithTimeout(t.Context(), time.Minute)
 		defer cancel()
-		_, err := prover.Await(ctx, []ports.EventPosition{{Partition: p, Sequence: 11}})
+		_, err = prover.Await(ctx, []ports.EventPosition{{Partition: p, Sequence: 11}})
 		require.ErrorIs(t, err, context.DeadlineExceeded)
 	})
 }

@@ -30,8 +30,9 @@ func (c *Checkpointer) cosigned(ctx context.Context, s ports.SignedCheckpoint) [
 	return slices.Concat(append([][]byte{s.Note}, signatures...)...)
 }
 
-// askWitness asks one witness. from is the size of the newest checkpoint that it has signed, as far as is known.
-func (c *Checkpointer) askWitness(ctx context.Context, s ports.SignedCheckpoint, w ports.Witness, from *uint64) (lines []byte, err error) {
+// askWitness asks one witness for the line of its signature. from is the size of the newest checkpoint that it has signed, as far as is known.
+func (c *Checkpointer) askWitness(ctx context.Context, s ports.SignedCheckpoint, w ports.Witness, from *uint64) (line []byte, err error) {
+	var lines []byte
 	for range 2 { // the witness may name another size
 		x := globallog.Extension{From: *from, Checkpoint: s.Note}
 		if x.Hashes, err = globallog.ProveConsistency(s.Size, *from, hashesOf(ctx, c.Log)); err != nil {
@@ -51,9 +52,10 @@ func (c *Checkpointer) askWitness(ctx context.Context, s ports.SignedCheckpoint,
 	if err != nil {
 		return nil, err
 	}
-	if _, signers, err := c.Opener.OpenCosigned(slices.Concat(s.Note, lines), w.VerifierKey()); err != nil || len(signers) == 0 {
+	line, err = c.Opener.Signature(textOf(s, c.LogName).Text(), lines, w.VerifierKey()) // nothing else of the answer is kept
+	if err != nil {
 		return nil, fault.New(fault.Unavailable, "witness.unavailable", "the witness answered with another signature than that of its key; check the key").WithCause(err)
 	}
 	*from = s.Size
-	return lines, nil
+	return line, nil
 }

@@ -34,7 +34,7 @@ func NewProver(log ProvableLog) *Prover { return &Prover{log: log, reading: port
 const awaitInterval = 250 * time.Millisecond
 
 // Await waits until a checkpoint has all of the events, and proves each. It returns the error of ctx if none has until
-// then.
+// then, and fault global_log.not_signed (NotFound) at once if there is none at all, as without a key service.
 func (p *Prover) Await(ctx context.Context, events []ports.EventPosition) (proofs []globallog.Proof, err error) {
 	var looked uint64
 	for {
@@ -42,7 +42,10 @@ func (p *Prover) Await(ctx context.Context, events []ports.EventPosition) (proof
 		if err != nil {
 			return nil, err
 		}
-		if newest != nil && newest.Size > looked {
+		if newest == nil {
+			return nil, notSigned()
+		}
+		if newest.Size > looked {
 			looked = newest.Size
 			if proofs, err = p.proveAll(ctx, events, *newest); err != nil || proofs != nil {
 				return proofs, err
@@ -76,13 +79,13 @@ func (p *Prover) proveAll(ctx context.Context, events []ports.EventPosition, c p
 	if err != nil {
 		return nil, err
 	}
-	proofs := make([]globallog.Proof, len(events))
+	proofs, read := make([]globallog.Proof, len(events)), globallog.Remember(hashesOf(ctx, p.log))
 	for i, e := range events {
 		position, isKnown := positions[e]
 		if !isKnown || uint64(position) >= c.Size {
 			return nil, nil
 		}
-		hashes, err := globallog.ProveInclusion(c.Size, position, hashesOf(ctx, p.log))
+		hashes, err := globallog.ProveInclusion(c.Size, position, read)
 		if err != nil {
 			return nil, err
 		}
@@ -105,10 +108,14 @@ func (p *Prover) Prove(ctx context.Context, e ports.EventPosition, extra []byte)
 		}
 	}
 	if proofs == nil {
-		return globallog.Proof{}, fault.New(fault.NotFound, "global_log.not_signed", "no checkpoint has the event yet; a server with a key service signs one every few seconds while there are new events, so try again")
+		return globallog.Proof{}, notSigned()
 	}
 	proofs[0].Extra = extra
 	return proofs[0], nil
+}
+
+func notSigned() *fault.Error {
+	return fault.New(fault.NotFound, "global_log.not_signed", "no checkpoint has the event yet; a server with a key service signs one every few seconds while there are new events, so try again")
 }
 
 // ProveExtension proves that the log that was signed last begins with that of an earlier checkpoint. Fault
@@ -133,7 +140,7 @@ func hashesOf(ctx context.Context, tree ports.GlobalTree) globallog.ReadHashes {
 // verifier keys of witnesses. Faults: note.key_invalid, note.not_verified, global_log.checkpoint_malformed (all Invalid).
 func OpenCheckpoint(note []byte, opener ports.CheckpointOpener, keys ...string) (c globallog.Checkpoint, witnesses []string, err error) {
 	origin, _, _ := strings.Cut(string(note), "\n")
-	isOwn := func(key string) bool { return strings.HasPrefix(key, origin+"+") }
+	isOwn := func(key string) bool { return strings.HasPrefix(key, origin+"+") && globallog.IsLogKey(key) }
 	text, signers, err := opener.OpenCosigned(note, keys...)
 	if err != nil && !slices.ContainsFunc(keys, isOwn) && fault.CodeOf(err) == "note.not_verified" {
 		return c, nil, keyMissing(origin)
@@ -148,7 +155,7 @@ func OpenCheckpoint(note []byte, opener ports.CheckpointOpener, keys ...string) 
 	if own < 0 {
 		return c, nil, keyMissing(origin)
 	}
-	return c, slices.Delete(signers, own, own+1), nil
+	return c, slices.DeleteFunc(signers, globallog.IsLogKey), nil
 }
 
 func keyMissing(origin string) *fault.Error {
@@ -164,8 +171,8 @@ func VerifyProof(p globallog.Proof, checksum event.Hash, opener ports.Checkpoint
 	return c, witnesses, globallog.CheckInclusion(p.Hashes, c, p.Position, checksum)
 }
 
-// VerifyExtension checks that the log of an extension begins with that of an earlier checkpoint. Faults:
-// global_log.inconsistent and those of OpenCheckpoint.
+// VerifyExtension checks that the log of an extension begins with that of an earlier checkpoint, which may be of an
+// earlier incarnation. Faults: global_log.inconsistent and those of OpenCheckpoint.
 func VerifyExtension(x globallog.Extension, earlier []byte, opener ports.CheckpointOpener, keys ...string) (from, to globallog.Checkpoint, err error) {
 	if from, _, err = OpenCheckpoint(earlier, opener, keys...); err != nil {
 		return from, to, err
@@ -173,5 +180,9 @@ func VerifyExtension(x globallog.Extension, earlier []byte, opener ports.Checkpo
 	if to, _, err = OpenCheckpoint(x.Checkpoint, opener, keys...); err != nil {
 		return from, to, err
 	}
-	return from, to, globallog.CheckConsistency(x.Hashes, to, from)
+	begin := from
+	if from.IsOf(to) {
+		begin.Origin = to.Origin
+	}
+	return from, to, globallog.CheckConsistency(x.Hashes, to, begin)
 }

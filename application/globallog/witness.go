@@ -2,6 +2,7 @@ package globallog
 
 import (
 	"bytes"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -53,11 +54,15 @@ func (w *Witness) AddCheckpoint(request []byte, now time.Time) (lines []byte, er
 		return nil, err
 	}
 	origin, _, _ := strings.Cut(string(x.Checkpoint), "\n")
-	keys := w.logs[origin]
-	if keys == nil {
+	if w.logs[origin] == nil {
 		return nil, fault.New(fault.NotFound, "witness.log_unknown", "this witness does not know the log of the checkpoint; give it the log's verifier key")
 	}
-	next, _, err := OpenCheckpoint(x.Checkpoint, w.opener, keys...)
+	text, signatures := splitNote(x.Checkpoint)
+	signed, err := w.signatureOf(text, signatures, w.logs[origin])
+	if err != nil {
+		return nil, err
+	}
+	next, err := globallog.ParseCheckpoint(text)
 	if err != nil {
 		return nil, err
 	}
@@ -85,7 +90,27 @@ func (w *Witness) AddCheckpoint(request []byte, now time.Time) (lines []byte, er
 		}
 	}
 	lines = w.cosigner.Cosign(next.Text(), now)
-	return lines, w.state.Keep(origin, append(bytes.Clone(x.Checkpoint), lines...))
+	// What else is below the checkpoint is not kept: who sent it may have put anything there.
+	return lines, w.state.Keep(origin, slices.Concat(text, []byte("\n"), signed, lines))
+}
+
+// splitNote returns the text of a checkpoint, which has no empty line, and what is below it.
+func splitNote(note []byte) (text, signatures []byte) {
+	end := bytes.Index(note, []byte("\n\n"))
+	if end < 0 {
+		return nil, nil
+	}
+	return note[:end+1], note[end+2:]
+}
+
+// signatureOf finds the signature of a text with one of the keys.
+func (w *Witness) signatureOf(text, signatures []byte, keys []string) (line []byte, err error) {
+	for _, key := range keys {
+		if line, err = w.opener.Signature(text, signatures, key); err == nil {
+			return line, nil
+		}
+	}
+	return nil, err
 }
 
 // newest is the newest checkpoint of a log that this witness signed; an empty one at first.
@@ -94,7 +119,8 @@ func (w *Witness) newest(origin string) (globallog.Checkpoint, error) {
 	if err != nil || note == nil {
 		return globallog.Checkpoint{Origin: origin}, err
 	}
-	text, _, err := w.opener.OpenCosigned(note, w.cosigner.VerifierKey())
+	text, signatures := splitNote(note)
+	_, err = w.opener.Signature(text, signatures, w.cosigner.VerifierKey())
 	if err == nil {
 		var c globallog.Checkpoint
 		if c, err = globallog.ParseCheckpoint(text); err == nil {

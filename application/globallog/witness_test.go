@@ -1,6 +1,7 @@
 package globallog_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/ed25519"
 	"slices"
@@ -97,6 +98,12 @@ func (w *watched) add(x domain.Extension) []byte {
 	require.NoError(w.t, err)
 	require.Equal(w.t, []string{w.signer.VerifierKey()}, signers)
 	return lines
+}
+
+// addMixed requires that the witness signs a request whose checkpoint has other signatures too.
+func (w *watched) addMixed(x domain.Extension) {
+	_, err := w.witness.AddCheckpoint(x.Encode(), time.Unix(1_800_000_000, 0))
+	require.NoError(w.t, err)
 }
 
 // TestWitness signs a log that grows, also twice in the same state, and keeps the newest one.
@@ -304,4 +311,97 @@ func TestCheckpointer_Witnesses(t *testing.T) {
 		require.NoError(t, err)
 		require.Equal(t, *s.newest(), *exported)
 	})
+}
+
+// TestWitness_KeepsNothingElse: lines that others put below a checkpoint, also false ones under the witness's name, do not
+// keep it from signing the next one.
+func TestWitness_KeepsNothingElse(t *testing.T) {
+	t.Parallel()
+	w := watch(t)
+	first := w.extension(0, 300)
+	lines := w.add(first)
+	x := w.extension(300, 300)
+	other := newCosigner("witness.example.org/w1", 9).Cosign([]byte("another text\n"), time.Now())
+	x.Checkpoint = slices.Concat(x.Checkpoint, lines, other, bytes.Repeat([]byte("— junk AAAA\n"), 200))
+	w.addMixed(x)
+	newest, err := w.witness.Newest(watchedOrigin)
+	require.NoError(t, err)
+	require.Equal(t, 2, bytes.Count(newest, []byte("— ")))
+	w.add(w.extension(300, 400))
+}
+
+// TestWitness_LargestSize answers at once for a size that no log has.
+func TestWitness_LargestSize(t *testing.T) {
+	t.Parallel()
+	w := watch(t)
+	w.add(w.extension(0, 300))
+	for _, size := range []uint64{1<<48 + 1, 1<<62 + 1, 1<<63 - 1} {
+		x := w.extension(300, 300)
+		x.Hashes = []event.Hash{{1}}
+		x.Checkpoint = w.sign(domain.Checkpoint{Origin: watchedOrigin, Size: size})
+		_, err := w.witness.AddCheckpoint(x.Encode(), time.Now())
+		require.Equal(t, "global_log.checkpoint_malformed", fault.CodeOf(err))
+	}
+	x := w.extension(300, 300)
+	x.Hashes = []event.Hash{{1}}
+	x.Checkpoint = w.sign(domain.Checkpoint{Origin: watchedOrigin, Size: 1 << 48})
+	_, err := w.witness.AddCheckpoint(x.Encode(), time.Now())
+	require.Equal(t, "global_log.inconsistent", fault.CodeOf(err))
+}
+
+// TestCheckpointer_HostileWitness: whatever a witness answers, the note stays one that the log signed, with at most the
+// one line of that witness.
+func TestCheckpointer_HostileWitness(t *testing.T) {
+	t.Parallel()
+	signer := newCosigner("w1", 5)
+	for name, answer := range map[string]func(x domain.Extension, own []byte) []byte{
+		"a line that makes another note of it": func(x domain.Extension, _ []byte) []byte {
+			return append([]byte("\n"), signer.Cosign(x.Checkpoint, time.Now())...)
+		},
+		"junk before its line":        func(_ domain.Extension, own []byte) []byte { return append([]byte("— w2 AAAAAAAA\n"), own...) },
+		"many lines":                  func(_ domain.Extension, own []byte) []byte { return bytes.Repeat(own, 100) },
+		"its line, and an empty line": func(_ domain.Extension, own []byte) []byte { return append(own, "\n\nx"...) },
+		"nothing":                     func(domain.Extension, []byte) []byte { return nil },
+	} {
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			synctest.Test(t, func(t *testing.T) {
+				s := newSigning(t)
+				s.clients = []ports.Witness{hostileWitness{signer, answer}}
+				c, stop := s.begin()
+				s.grow(c, 10)
+				pass(2 * time.Second)
+				require.LessOrEqual(t, bytes.Count(s.newest().Note, []byte("— ")), 2)
+				stop()
+				c, _ = s.begin() // another process learns it
+				s.grow(c, 10)
+				pass(2 * time.Minute)
+				require.EqualValues(t, 20, s.newest().Size)
+				require.Zero(t, s.failed+s.refused)
+			})
+		})
+	}
+}
+
+// hostileWitness answers what it likes. own is the line that it should answer with.
+type hostileWitness struct {
+	signer *signednote.Cosigner
+	answer func(x domain.Extension, own []byte) []byte
+}
+
+func (h hostileWitness) VerifierKey() string { return h.signer.VerifierKey() }
+
+func (h hostileWitness) AddCheckpoint(_ context.Context, x domain.Extension) ([]byte, error) {
+	text := x.Checkpoint[:bytes.Index(x.Checkpoint, []byte("\n\n"))+1]
+	return h.answer(x, h.signer.Cosign(text, time.Now())), nil
+}
+
+// TestOpenCheckpoint_WitnessIsNoLog: a witness that signs a log of its own name is no log that the reader trusts.
+func TestOpenCheckpoint_WitnessIsNoLog(t *testing.T) {
+	t.Parallel()
+	signer := newCosigner("witness.example.org/1", 5)
+	forged := domain.Checkpoint{Origin: "witness.example.org/1", Size: 1, Root: event.Hash{1}}
+	note := slices.Concat(forged.Text(), []byte("\n"), signer.Cosign(forged.Text(), time.Now()))
+	_, _, err := globallog.OpenCheckpoint(note, signednote.Opener{}, signer.VerifierKey())
+	require.Equal(t, "note.not_verified", fault.CodeOf(err))
 }

@@ -237,7 +237,7 @@ type provenEvent struct {
 	Sequence    event.Sequence `json:"sequence"`
 	RecordedAt  string         `json:"recorded_at"`
 	Checksum    string         `json:"checksum"`
-	Payload     *string        `json:"payload"` // as it was stored; null: it was redacted
+	Payload     *string        `json:"payload"` // as it was stored; null: it was redacted, or left out of the proof
 }
 
 // verifyProof checks a proof and prints what it shows. An error with isProven true means that the check could not be
@@ -353,7 +353,7 @@ func (p *page) proven(v *proven) {
 		if e.Payload != nil {
 			p.line("%s", *e.Payload)
 		} else {
-			p.line("Its payload was redacted since; its hash is as it was recorded.")
+			p.line("Its payload is not in the proof: it was redacted, or left out. Its hash is as it was recorded.")
 		}
 	}
 	if v.Earlier != nil {

@@ -90,14 +90,16 @@ func serveWitness(ctx context.Context, o witnessOptions) (err error) {
 	}
 	fmt.Fprintf(o.Out, "Witness of %s at http://%s\nwitness %s %s http://%s\nThe line is for the policy of the log (global_log.witness_policy) and of its readers (--witness-policy).\n",
 		strings.Join(w.Origins(), ", "), listener.Addr(), "W1", cosigner.VerifierKey(), listener.Addr())
-	stopped := context.AfterFunc(ctx, func() {
+	stopped := make(chan struct{})
+	context.AfterFunc(ctx, func() {
+		defer close(stopped)
 		stopping, cancel := context.WithTimeout(context.WithoutCancel(ctx), witnessStopTimeout)
 		defer cancel()
 		_ = server.Shutdown(stopping) // requests that take longer are cut off
 	})
-	defer stopped()
 	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
 		return err
 	}
-	return nil
+	<-stopped // requests may still keep what they sign
+	return server.Close()
 }

@@ -13,9 +13,12 @@ import (
 // Checkpoint is the root of the tree over the first entries of a log (c2sp.org/tlog-checkpoint). Its text is signed.
 type Checkpoint struct {
 	Origin string // see Origin
-	Size   uint64 // entries
+	Size   uint64 // entries, at most 2^48
 	Root   event.Hash
 }
+
+// maxSize bounds a log; the arithmetic of trees ends at 2^62.
+const maxSize = 1 << 48
 
 // Origin names one life of a log, "<log name>/<incarnation>": the incarnation is 1 at first, and another after
 // each restore from a backup. It is the name of the key that signs too, so blanks and plus signs are hyphens.
@@ -30,6 +33,12 @@ func (c Checkpoint) Incarnation() int {
 		return 0
 	}
 	return n
+}
+
+// IsOf reports whether the checkpoint is of the same log as a later one, in the same incarnation or an earlier one.
+func (c Checkpoint) IsOf(later Checkpoint) bool {
+	name := func(origin string) string { return origin[:max(strings.LastIndex(origin, "/"), 0)] }
+	return c.Origin == later.Origin || name(c.Origin) == name(later.Origin) && c.Incarnation() > 0 && c.Incarnation() < later.Incarnation()
 }
 
 // SignerName is a log's name with hyphens for what no name of a signer has.
@@ -55,7 +64,7 @@ func ParseCheckpoint(text []byte) (Checkpoint, error) {
 		size, err := strconv.ParseInt(lines[1], 10, 64)
 		root, ok := parseHash(lines[2])
 		c := Checkpoint{Origin: lines[0], Size: uint64(size), Root: root}
-		if err == nil && size >= 0 && ok && string(c.Text()) == string(text) {
+		if err == nil && size >= 0 && size <= maxSize && ok && string(c.Text()) == string(text) {
 			return c, nil
 		}
 	}

@@ -1,6 +1,7 @@
 package globallog
 
 import (
+	"encoding/base64"
 	"slices"
 	"strconv"
 	"strings"
@@ -33,8 +34,13 @@ type group struct {
 // noQuorum is the quorum that requires no witness.
 const noQuorum = "none"
 
-// maxPolicyLines bounds a policy.
-const maxPolicyLines = 1000
+// Bounds of a policy: the signatures of all its witnesses are part of each checkpoint.
+const (
+	maxPolicyLines    = 1000
+	maxPolicyLine     = 1000 // bytes
+	maxWitnesses      = 50
+	maxWitnessKeySize = 200 // bytes
+)
 
 // ParsePolicy parses the text of a policy. It does not check the keys. Fault global_log.policy_malformed (Invalid),
 // which names the line.
@@ -45,7 +51,7 @@ func ParsePolicy(text []byte) (Policy, error) {
 		malformed := func(what string) (Policy, error) {
 			return Policy{}, fault.New(fault.Invalid, "global_log.policy_malformed", "line %d of the policy of witnesses: %s", i+1, what)
 		}
-		if i == maxPolicyLines || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
+		if i == maxPolicyLines || len(line) > maxPolicyLine || strings.ContainsFunc(line, func(r rune) bool { return r < ' ' && r != '\t' || r == 0x7f }) {
 			return malformed("it is too long, or has other characters than the format allows")
 		}
 		words := strings.FieldsFunc(line, func(r rune) bool { return r == ' ' || r == '\t' })
@@ -67,7 +73,7 @@ func ParsePolicy(text []byte) (Policy, error) {
 			}
 		}
 		if !ok {
-			return malformed("it is none of `log KEY [URL]`, `witness NAME KEY [URL]`, `group NAME all|any|NUMBER NAME…` and one `quorum NAME`, with names of lines before and each key and name once")
+			return malformed("it is none of `log KEY [URL]`, `witness NAME KEY [URL]`, `group NAME all|any|NUMBER NAME…` and one `quorum NAME`, with names of lines before, each key and name once, and at most 50 witnesses")
 		}
 	}
 	if p.quorum == "" {
@@ -81,14 +87,30 @@ func (p *Policy) has(name string) bool {
 	return known
 }
 
-// keyIn reports whether one of the keys has the public key of another one, whatever its name.
+// keyIn reports whether one of the keys has the public key of another one, whatever its name and algorithm.
 func keyIn(keys []PolicyKey, key string) bool {
-	public := func(k string) string {
-		_, rest, _ := strings.Cut(k, "+") // after the name
-		_, encoded, _ := strings.Cut(rest, "+")
-		return encoded
+	_, public := keyMaterial(key)
+	return slices.ContainsFunc(keys, func(k PolicyKey) bool {
+		_, other := keyMaterial(k.Key)
+		return other == public
+	})
+}
+
+// keyMaterial are the algorithm and the public key of a verifier key; of one that is malformed 0 and its text.
+func keyMaterial(key string) (algorithm byte, public string) {
+	_, rest, _ := strings.Cut(key, "+") // after the name
+	_, encoded, _ := strings.Cut(rest, "+")
+	raw, err := base64.StdEncoding.DecodeString(encoded)
+	if err != nil || len(raw) == 0 {
+		return 0, encoded
 	}
-	return slices.ContainsFunc(keys, func(k PolicyKey) bool { return public(k.Key) == public(key) })
+	return raw[0], string(raw[1:])
+}
+
+// IsLogKey reports whether a verifier key is one with which logs sign, and not one of a witness.
+func IsLogKey(key string) bool {
+	algorithm, _ := keyMaterial(key)
+	return algorithm == 0x01
 }
 
 func keyOf(words []string) (k PolicyKey, ok bool) {
@@ -115,7 +137,7 @@ func (p *Policy) addWitness(words []string) bool {
 		return false
 	}
 	k, ok := keyOf(words[1:])
-	if ok = ok && !keyIn(p.Witnesses, k.Key); ok {
+	if ok = ok && !keyIn(p.Witnesses, k.Key) && len(p.Witnesses) < maxWitnesses && len(k.Key) <= maxWitnessKeySize; ok {
 		p.Witnesses = append(p.Witnesses, k)
 		p.members[words[0]] = group{key: k.Key}
 	}

@@ -11,6 +11,25 @@ import (
 // roots of the tiles below.
 type ReadHashes func(level int, from, n uint64) ([]event.Hash, error)
 
+// Remember returns a reader of the same hashes that reads each part once.
+func Remember(read ReadHashes) ReadHashes {
+	type part struct {
+		level   int
+		from, n uint64
+	}
+	known := map[part][]event.Hash{}
+	return func(level int, from, n uint64) (hashes []event.Hash, err error) {
+		key := part{level, from, n}
+		hashes, isKnown := known[key]
+		if !isKnown {
+			if hashes, err = read(level, from, n); err == nil {
+				known[key] = hashes
+			}
+		}
+		return hashes, err
+	}
+}
+
 // Root is the root of the tree over the first entries (RFC 6962 section 2.1); that of the empty tree is the hash of
 // nothing.
 func Root(size uint64, read ReadHashes) (event.Hash, error) {

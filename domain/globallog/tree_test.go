@@ -111,7 +111,7 @@ func TestCheckpoint_Text(t *testing.T) {
 	require.Equal(t, c, parsed)
 	for _, malformed := range []string{
 		"", "a\n1\n", text + "more\n", strings.TrimSuffix(text, "\n"), "\n1\n" + root + "\n", strings.Replace(text, "\n1\n", "\n01\n", 1), strings.Replace(text, "\n1\n", "\n-1\n", 1),
-		strings.Replace(text, "\n1\n", "\n9223372036854775808\n", 1), strings.Replace(text, "=\n", "\n", 1), "a\n1\nAAAA\n",
+		strings.Replace(text, "\n1\n", "\n9223372036854775808\n", 1), strings.Replace(text, "\n1\n", "\n281474976710657\n", 1), strings.Replace(text, "=\n", "\n", 1), "a\n1\nAAAA\n",
 	} {
 		_, err := globallog.ParseCheckpoint([]byte(malformed))
 		require.Equal(t, "global_log.checkpoint_malformed", fault.CodeOf(err), "%q", malformed)
@@ -175,4 +175,15 @@ func FuzzProofs(f *testing.F) {
 			require.Equal(t, text, c.Text())
 		}
 	})
+}
+
+// TestCheckpoint_IsOf: a checkpoint is of the same log as one of a later incarnation, and of no other.
+func TestCheckpoint_IsOf(t *testing.T) {
+	t.Parallel()
+	later := globallog.Checkpoint{Origin: "books.example.org/ledger/3"}
+	for origin, want := range map[string]bool{
+		"books.example.org/ledger/3": true, "books.example.org/ledger/1": true, "books.example.org/ledger/4": false, "books.example.org/other/1": false, "books.example.org/ledger": false, "": false,
+	} {
+		require.Equal(t, want, globallog.Checkpoint{Origin: origin}.IsOf(later), origin)
+	}
 }
