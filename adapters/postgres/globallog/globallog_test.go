@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pgtest"
+	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/globallog"
 	"github.com/erpbackbone/backbone/test/conformance"
@@ -44,6 +45,45 @@ func TestGlobalLog_UpperTile(t *testing.T) {
 	require.NoError(t, err)
 	require.Equal(t, globallog.Tile{Level: 1, Hashes: below}.Root(), above[0])
 	require.Equal(t, []string{"257"}, pgtest.Column(t, conn, "SELECT count(*)::text FROM backbone.log_tiles"))
+}
+
+// TestGlobalLog_Gap: events behind a gap, which no append leaves, are not taken, and keep no other log from growing.
+func TestGlobalLog_Gap(t *testing.T) {
+	t.Parallel()
+	dsn := pgtest.Database(t)
+	d := pgtest.Open(t, dsn)
+	p := pgtest.NewPartitions(t, d, 2)
+	for _, id := range p {
+		_, err := d.Appender.Append(t.Context(), pgtest.Invoice(id, 100))
+		require.NoError(t, err)
+	}
+	conn := pgtest.Connect(t, dsn)
+	for _, sequence := range []int{103, 1_000_000} {
+		_, err := conn.Exec(t.Context(), "CREATE TEMP TABLE forged AS SELECT * FROM backbone.events WHERE partition_id = $1 AND sequence = 1", int(p[0]))
+		require.NoError(t, err)
+		_, err = conn.Exec(t.Context(), "UPDATE forged SET sequence = $1, id = gen_random_uuid(), stream_version = $1", sequence)
+		require.NoError(t, err)
+		_, err = conn.Exec(t.Context(), "INSERT INTO backbone.events SELECT * FROM forged")
+		require.NoError(t, err)
+		_, err = conn.Exec(t.Context(), "DROP TABLE forged")
+		require.NoError(t, err)
+	}
+	for _, step := range []struct {
+		most int
+		want []globallog.Range
+	}{
+		{60, []globallog.Range{{First: 0, Partition: p[0], Sequence: 1, Count: 60}, {First: 60, Partition: p[1], Sequence: 1, Count: 60}}},
+		{1000, []globallog.Range{{First: 120, Partition: p[1], Sequence: 61, Count: 40}}},
+		{40, []globallog.Range{{First: 160, Partition: p[0], Sequence: 61, Count: 40}}},
+		{1000, []globallog.Range{}},
+	} {
+		ranges, err := d.GlobalLog.ExtendGlobalLog(t.Context(), p, step.most)
+		require.NoError(t, err)
+		require.Equal(t, step.want, ranges)
+	}
+	report, err := verify.GlobalLog(t.Context(), d.GlobalLog, verify.Anchors{}, nil)
+	require.NoError(t, err)
+	require.True(t, report.Sound(), report.Findings)
 }
 
 // TestGlobalLog_Immutable: with the credentials of a node no row is written but by extend_global_log, which takes

@@ -85,7 +85,7 @@ $$;
 -- +goose StatementEnd
 
 -- Takes what partitions have recorded since into the global log, at most so many events of each, in the given
--- order, and returns the new ranges. Of two callers at a time one gets a violation of log_ranges_pkey: every earlier
+-- order, and returns the new ranges. It takes none of a partition whose next events have a gap between them. Of two callers at a time one gets a violation of log_ranges_pkey: every earlier
 -- end of the log is the first position of a range.
 -- +goose StatementBegin
 CREATE FUNCTION backbone.extend_global_log(partitions integer[], most bigint)
@@ -99,6 +99,7 @@ DECLARE
     size_before bigint := coalesce((SELECT r.first_position + r.count FROM backbone.log_ranges r ORDER BY r.first_position DESC LIMIT 1), 0);
     size_after  bigint := size_before;
     last_event  bigint;
+    new_hashes  bytea;
     hashes      bytea := backbone.entry_hashes(size_before / 256 * 256, size_before); -- those that no tile has yet
     tile        bigint;
     tile_level  smallint;
@@ -108,18 +109,18 @@ BEGIN
         FROM backbone.log_ranges r WHERE r.partition_id = extend_global_log.partition_id
         ORDER BY r.first_sequence DESC LIMIT 1;
         extend_global_log.first_sequence := coalesce(extend_global_log.first_sequence, 1);
-        SELECT e.sequence INTO last_event
+        SELECT string_agg(sha256('\x00'::bytea || e.checksum), ''::bytea ORDER BY e.sequence), count(*), max(e.sequence)
+        INTO new_hashes, extend_global_log.count, last_event
         FROM backbone.events e
-        WHERE e.partition_id = extend_global_log.partition_id AND e.sequence >= extend_global_log.first_sequence
-        ORDER BY e.sequence DESC LIMIT 1;
-        CONTINUE WHEN NOT FOUND;
-        extend_global_log.count := least(last_event - extend_global_log.first_sequence + 1, most);
+        WHERE e.partition_id = extend_global_log.partition_id
+          AND e.sequence >= extend_global_log.first_sequence AND e.sequence < extend_global_log.first_sequence + most;
+        -- Behind a gap, which no append leaves, there is nothing to take.
+        CONTINUE WHEN extend_global_log.count = 0 OR last_event <> extend_global_log.first_sequence + extend_global_log.count - 1;
         extend_global_log.first_position := size_after;
         INSERT INTO backbone.log_ranges (first_position, partition_id, first_sequence, count)
         VALUES (extend_global_log.first_position, extend_global_log.partition_id, extend_global_log.first_sequence, extend_global_log.count);
         size_after := size_after + extend_global_log.count;
-        hashes := hashes || backbone.range_hashes(extend_global_log.partition_id,
-            extend_global_log.first_sequence, extend_global_log.first_sequence + extend_global_log.count);
+        hashes := hashes || new_hashes;
         RETURN NEXT;
     END LOOP;
     FOR entries_tile IN size_before / 256 .. size_after / 256 - 1 LOOP

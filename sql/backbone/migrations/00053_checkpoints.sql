@@ -22,6 +22,10 @@ BEGIN
     IF new_size > coalesce((SELECT r.first_position + r.count FROM backbone.log_ranges r ORDER BY r.first_position DESC LIMIT 1), 0) THEN
         RAISE EXCEPTION 'the global log has not so many events' USING ERRCODE = 'check_violation', CONSTRAINT = 'log_checkpoints_size';
     END IF;
+    -- Incarnations are counted by restores: without a bound one call would be the last.
+    IF new_incarnation > coalesce((SELECT max(c.incarnation) FROM backbone.log_checkpoints c), 0) + 1000 THEN
+        RAISE EXCEPTION 'the incarnation is too high' USING ERRCODE = 'check_violation', CONSTRAINT = 'log_checkpoints_incarnation';
+    END IF;
     INSERT INTO backbone.log_checkpoints (incarnation, size, root, note)
     SELECT new_incarnation, new_size, new_root, new_note
     WHERE NOT EXISTS (SELECT FROM backbone.log_checkpoints c WHERE (c.incarnation, c.size) >= (new_incarnation, new_size))
