@@ -88,7 +88,6 @@ func GlobalLogTooShort() *fault.Error {
 // GlobalLogAudit reads the rows of the global log that verification compares with the logs.
 type GlobalLogAudit interface {
 	GlobalSize(ctx context.Context) (uint64, error)
-	NewestCheckpoint(ctx context.Context) (*SignedCheckpoint, error)
 	// AllGlobalRanges lists the ranges of all partitions by position, from one on.
 	AllGlobalRanges(ctx context.Context, from globallog.Position, limit int) ([]globallog.Range, error)
 	// Checksums lists the checksums of the events of a partition that have one of n sequences, from one

@@ -43,11 +43,11 @@ type Incarnation struct {
 }
 
 // Begin begins a new incarnation: an event in each log says so, and the log is signed under the next origin. It refuses
-// while the log continues what was signed. It may be repeated after a failure. No node may run: they would refuse to
-// sign until it is done. Faults: global_log.not_restored, global_log.checkpoint_forged (both FailedPrecondition), those
-// of the stores, the appender and the signer.
-func (s *Incarnations) Begin(ctx context.Context, reason string, progress func(done, total int)) (Incarnation, error) {
-	newest, err := s.newest(ctx)
+// while the log has each checkpoint that is known, unless it is forced: events that were signed after the newest export
+// may be lost all the same. It may be repeated after a failure. No node may run: they would refuse to sign until it is
+// done. Faults: global_log.not_restored (FailedPrecondition), those of the stores, the appender and the signer.
+func (s *Incarnations) Begin(ctx context.Context, reason string, isForced bool, progress func(done, total int)) (Incarnation, error) {
+	newest, number, err := s.newest(ctx)
 	if err != nil {
 		return Incarnation{}, err
 	}
@@ -55,10 +55,14 @@ func (s *Incarnations) Begin(ctx context.Context, reason string, progress func(d
 	if err != nil {
 		return Incarnation{}, err
 	}
-	if newest == nil || s.has(ctx, size, *newest) {
-		return Incarnation{}, fault.New(fault.FailedPrecondition, "global_log.not_restored", "the log has everything that was signed, so it is the same one; start the servers")
+	isForged := newest != nil && number > newest.Incarnation || newest == nil && number > 0
+	if !isForged && (newest == nil || !isForced && s.has(ctx, size, *newest)) {
+		return Incarnation{}, fault.New(fault.FailedPrecondition, "global_log.not_restored", "the log has every checkpoint that is known. If the restore lost events that were signed after the newest one, begin with --force; else start the servers")
 	}
-	begun := Incarnation{Number: newest.Incarnation + 1, Lost: newest.Size}
+	begun := Incarnation{Number: number + 1}
+	if newest != nil {
+		begun.Lost = newest.Size
+	}
 	common, err := s.lastCommon(ctx, size)
 	if err != nil {
 		return Incarnation{}, err
@@ -74,24 +78,31 @@ func (s *Incarnations) Begin(ctx context.Context, reason string, progress func(d
 	return begun, err
 }
 
-// newest is the newest checkpoint that the log signed, in the database or in the export store; nil: none.
-func (s *Incarnations) newest(ctx context.Context) (*ports.SignedCheckpoint, error) {
+// newest is the newest checkpoint that the log signed, in the database or in the export store; nil: none. number is the
+// newest incarnation, also of a checkpoint in the database that the log did not sign.
+func (s *Incarnations) newest(ctx context.Context) (newest *ports.SignedCheckpoint, number int, err error) {
 	recorded, err := s.Log.NewestCheckpoint(ctx)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
 	exported, err := NewestExport(ctx, s.Exports)
 	if err != nil {
-		return nil, err
+		return nil, 0, err
 	}
-	newest := recorded
-	if newest == nil || exported != nil && exported.IsNewer(*newest) {
-		newest = exported
+	for _, c := range []*ports.SignedCheckpoint{recorded, exported} {
+		if c == nil {
+			continue
+		}
+		number = max(number, c.Incarnation)
+		err := requireSigned(ctx, *c, s.LogName, s.Signers, s.Opener)
+		if err != nil && fault.CodeOf(err) != "global_log.checkpoint_forged" {
+			return nil, 0, err
+		}
+		if err == nil && (newest == nil || c.IsNewer(*newest)) {
+			newest = c
+		}
 	}
-	if newest == nil {
-		return nil, nil
-	}
-	return newest, requireSigned(ctx, *newest, s.LogName, s.Signers, s.Opener)
+	return newest, number, nil
 }
 
 // has reports whether a log of a size has a checkpoint. One that cannot be read it has not.
@@ -103,8 +114,19 @@ func (s *Incarnations) has(ctx context.Context, size uint64, c ports.SignedCheck
 	return err == nil && root == c.Root
 }
 
-// lastCommon is the newest exported checkpoint that the log still has; nil: none.
+// lastCommon is the newest checkpoint that the log still has, of the export store and the newest of the database; nil:
+// none.
 func (s *Incarnations) lastCommon(ctx context.Context, size uint64) (*ports.SignedCheckpoint, error) {
+	isCommon := func(c ports.SignedCheckpoint) bool {
+		return s.has(ctx, size, c) && requireSigned(ctx, c, s.LogName, s.Signers, s.Opener) == nil
+	}
+	recorded, err := s.Log.NewestCheckpoint(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if recorded != nil && !isCommon(*recorded) {
+		recorded = nil
+	}
 	names, err := s.Exports.List(ctx, CheckpointFolder)
 	if err != nil {
 		return nil, err
@@ -114,11 +136,18 @@ func (s *Incarnations) lastCommon(ctx context.Context, size uint64) (*ports.Sign
 		if err != nil {
 			return nil, err
 		}
-		if c, err := ParseSigned(note); err == nil && s.has(ctx, size, c) && requireSigned(ctx, c, s.LogName, s.Signers, s.Opener) == nil {
+		c, err := ParseSigned(note)
+		if err != nil {
+			continue
+		}
+		if recorded != nil && !c.IsNewer(*recorded) {
+			break
+		}
+		if isCommon(c) {
 			return &c, nil
 		}
 	}
-	return nil, nil
+	return recorded, nil
 }
 
 // announce appends the event of the new incarnation to every log.

@@ -49,7 +49,7 @@ func TestIncarnations(t *testing.T) {
 		s := newSigning(t)
 		var drafts []event.Draft
 		begin := func() (globallog.Incarnation, error) {
-			return s.incarnations(&drafts).Begin(t.Context(), "A disk was lost.", func(int, int) {})
+			return s.incarnations(&drafts).Begin(t.Context(), "A disk was lost.", false, func(int, int) {})
 		}
 		_, err := begin()
 		require.Equal(t, "global_log.not_restored", fault.CodeOf(err), "nothing was signed")
@@ -94,5 +94,56 @@ func TestIncarnations(t *testing.T) {
 		require.NoError(t, err)
 		require.True(t, report.Sound(), report.Findings)
 		require.Equal(t, []verify.Fork{{Origin: "books.example.org/1", Size: 340}}, report.Forks)
+	})
+}
+
+// TestIncarnations_Forced begins one although no known checkpoint is missed.
+func TestIncarnations_Forced(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSigning(t)
+		var drafts []event.Draft
+		_, err := s.incarnations(&drafts).Begin(t.Context(), "r", true, func(int, int) {})
+		require.Equal(t, "global_log.not_restored", fault.CodeOf(err), "nothing was ever signed")
+		c, stop := s.begin()
+		s.grow(c, 40)
+		pass(time.Minute)
+		stop()
+		begun, err := s.incarnations(&drafts).Begin(t.Context(), "r", true, func(int, int) {})
+		require.NoError(t, err)
+		require.Equal(t, []uint64{2, 40, 40}, []uint64{uint64(begun.Number), begun.Common, begun.Lost})
+		c, _ = s.begin()
+		s.grow(c, 5)
+		pass(time.Minute)
+		s.requireSigned(s.newest().Note, 2, begun.Size+5)
+		require.Zero(t, s.refused)
+	})
+}
+
+// TestIncarnations_Forged is the way out after a session of a node recorded a checkpoint that the log did not sign: nodes
+// refuse to go on from it, and sign again in the incarnation after it.
+func TestIncarnations_Forged(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		s := newSigning(t)
+		c, stop := s.begin()
+		s.grow(c, 40)
+		pass(time.Minute)
+		require.True(t, testkit.Must(s.database.GlobalLog.RecordCheckpoint(t.Context(), ports.SignedCheckpoint{Incarnation: 900, Size: 1, Note: []byte("x")})))
+		s.grow(c, 5)
+		pass(time.Minute)
+		require.NotZero(t, s.refused)
+		require.EqualValues(t, []uint64{40}, s.signed)
+		stop()
+		var drafts []event.Draft
+		begun, err := s.incarnations(&drafts).Begin(t.Context(), "A session forged a checkpoint.", false, func(int, int) {})
+		require.NoError(t, err)
+		require.Equal(t, []uint64{901, 40, 40}, []uint64{uint64(begun.Number), begun.Common, begun.Lost})
+		s.refused = 0
+		c, _ = s.begin()
+		s.grow(c, 5)
+		pass(time.Minute)
+		s.requireSigned(s.newest().Note, 901, begun.Size+5)
+		require.Zero(t, s.refused)
 	})
 }

@@ -49,7 +49,7 @@ func EvidenceOf(ctx context.Context, store ports.ChainReader, head ports.Head, e
 }
 
 // OpenEvidence returns the event of EvidenceOf, whose checksum and payload it has checked against the rest. The
-// payload is nil if it was redacted. Fault verify.evidence_invalid (Invalid) for other evidence.
+// payload is nil if it was redacted, or left out: the checksum covers its hash only. Fault verify.evidence_invalid (Invalid) for other evidence.
 func OpenEvidence(text []byte) (event.Recorded, error) {
 	invalid := fault.New(fault.Invalid, "verify.evidence_invalid", "the event in the proof is not the one that was recorded: its checksum or payload was changed")
 	var v evidence

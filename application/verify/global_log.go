@@ -80,6 +80,7 @@ func GlobalLog(ctx context.Context, store ports.GlobalLogAudit, anchors Anchors,
 			return w.report, err
 		}
 	}
+	w.reportLacks()
 	root := w.tree.Root()
 	w.report.Size, w.report.Root = w.tree.Size(), hex.EncodeToString(root[:])
 	return w.report, nil
@@ -97,8 +98,9 @@ type globalWalk struct {
 
 	recorded    []ports.SignedCheckpoint // read from the database and not compared yet
 	kept        []globallog.Checkpoint   // not compared yet, by size
-	incarnation int                      // the newest one
+	incarnation int                      // the newest one of which a checkpoint is right
 	isSigned    func(note []byte) bool   // nil: it is not checked
+	lacks       []lacking
 }
 
 func (w *globalWalk) add(detail string, args ...any) {
@@ -207,11 +209,7 @@ func (w *globalWalk) findExtraTiles(ctx context.Context) error {
 
 // readCheckpoints reads the next checkpoints of the database.
 func (w *globalWalk) readCheckpoints(ctx context.Context) (err error) {
-	newest, err := w.store.NewestCheckpoint(ctx)
-	if err == nil && newest != nil {
-		w.incarnation = max(w.incarnation, newest.Incarnation)
-		w.recorded, err = w.store.Checkpoints(ctx, 0, 0, checkpointsPage)
-	}
+	w.recorded, err = w.store.Checkpoints(ctx, 0, 0, checkpointsPage)
 	return err
 }
 
@@ -242,20 +240,44 @@ func (w *globalWalk) requireRecorded(c ports.SignedCheckpoint) {
 	signed, err := globallog.ParseCheckpoint(append(slices.Clone(text), '\n'))
 	if err != nil || signed.Size != c.Size || signed.Root != c.Root || signed.Incarnation() != c.Incarnation || c.Root != w.tree.Root() {
 		w.add("the checkpoint of %d events in the database is not that of the events", c.Size)
+		return
 	}
-	if w.isSigned != nil && !w.isSigned(c.Note) {
-		w.add("the checkpoint of %d events in the database is not signed with the key of the log", c.Size)
+	if !w.requireSigned(c) {
+		return
 	}
+	w.incarnation = max(w.incarnation, c.Incarnation)
 	w.report.Signed = max(w.report.Signed, c.Size)
 }
 
-// lack adds that the log lacks a checkpoint that was kept outside: a finding, or a fork before the newest incarnation.
-func (w *globalWalk) lack(c globallog.Checkpoint, kind FindingKind, detail string) {
-	if c.Incarnation() < w.incarnation {
-		w.report.Forks = append(w.report.Forks, Fork{c.Origin, c.Size})
-		return
+// requireSigned demands that the log signed a checkpoint of the database, if its key is known.
+func (w *globalWalk) requireSigned(c ports.SignedCheckpoint) bool {
+	isSigned := w.isSigned == nil || w.isSigned(c.Note)
+	if !isSigned {
+		w.add("the checkpoint of %d events in the database is not signed with the key of the log", c.Size)
 	}
-	w.report.add(Finding{Kind: kind, Sequence: event.Sequence(w.tree.Size()), Detail: fmt.Sprintf(detail, c.Size)})
+	return isSigned
+}
+
+// lacking is a checkpoint that was kept outside and that the log has not.
+type lacking struct {
+	globallog.Checkpoint
+	finding Finding
+}
+
+// lack notes that the log lacks a checkpoint that was kept outside.
+func (w *globalWalk) lack(c globallog.Checkpoint, kind FindingKind, detail string) {
+	w.lacks = append(w.lacks, lacking{c, Finding{Kind: kind, Sequence: event.Sequence(w.tree.Size()), Detail: fmt.Sprintf(detail, c.Size)}})
+}
+
+// reportLacks reports what the log lacks: findings, and forks before the newest incarnation of which a checkpoint is right.
+func (w *globalWalk) reportLacks() {
+	for _, l := range w.lacks {
+		if l.Incarnation() < w.incarnation {
+			w.report.Forks = append(w.report.Forks, Fork{l.Origin, l.Size})
+		} else {
+			w.report.add(l.finding)
+		}
+	}
 }
 
 // findExtraCheckpoints finds checkpoints of events that the global log does not have. It may have grown since.
@@ -265,7 +287,7 @@ func (w *globalWalk) findExtraCheckpoints(ctx context.Context) error {
 		return err
 	}
 	for _, c := range w.recorded {
-		if c.Size > size {
+		if w.requireSigned(c) && c.Size > size {
 			w.add("the checkpoint of %d events in the database is of more events than the global log has", c.Size)
 		}
 	}

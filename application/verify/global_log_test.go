@@ -3,6 +3,7 @@ package verify_test
 import (
 	"context"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/stretchr/testify/require"
@@ -156,27 +157,36 @@ func TestGlobalLog_Checkpoints(t *testing.T) {
 		return edited
 	}
 	other := event.Hash{1}
-	for name, c := range map[string]struct {
+	type test struct {
 		checkpoints []ports.SignedCheckpoint
 		anchors     verify.Anchors
 		want        []verify.FindingKind
 		forks       []verify.Fork
 		signed      uint64
-	}{
-		"none":                           {},
-		"all":                            {checkpoints: all, signed: 2400},
-		"another root":                   {checkpoints: edit(1500, func(c *ports.SignedCheckpoint) { c.Root = other }), want: []verify.FindingKind{verify.GlobalLogMismatch}, signed: 2400},
-		"another root in its note too":   {checkpoints: edit(7, func(c *ports.SignedCheckpoint) { *c = signedAt(1, 8, other) }), want: []verify.FindingKind{verify.GlobalLogMismatch}, signed: 2400},
-		"a note of another size":         {checkpoints: edit(7, func(c *ports.SignedCheckpoint) { c.Note = all[8].Note }), want: []verify.FindingKind{verify.GlobalLogMismatch}, signed: 2400},
-		"a note of another incarnation":  {checkpoints: edit(7, func(c *ports.SignedCheckpoint) { c.Note = signedAt(2, 8, roots[8]).Note }), want: []verify.FindingKind{verify.GlobalLogMismatch}, signed: 2400},
-		"no note":                        {checkpoints: edit(7, func(c *ports.SignedCheckpoint) { c.Note = []byte("x") }), want: []verify.FindingKind{verify.GlobalLogMismatch}, signed: 2400},
-		"of events that there are not":   {checkpoints: []ports.SignedCheckpoint{signedAt(1, 2501, other)}, want: []verify.FindingKind{verify.GlobalLogMismatch}},
-		"one that is not signed":         {checkpoints: all, anchors: verify.Anchors{IsSigned: func(note []byte) bool { return !slices.Equal(note, all[3].Note) }}, want: []verify.FindingKind{verify.GlobalLogMismatch}, signed: 2400},
-		"kept ones":                      {anchors: verify.Anchors{Kept: []globallog.Checkpoint{kept(1, 2500, roots[2500]), kept(1, 1, roots[1]), kept(1, 700, roots[700])}}},
-		"a kept one of another log":      {anchors: verify.Anchors{Kept: []globallog.Checkpoint{kept(1, 700, other), kept(1, 701, roots[701])}}, want: []verify.FindingKind{verify.GlobalLogForked}},
-		"a kept one of more events":      {anchors: verify.Anchors{Kept: []globallog.Checkpoint{kept(1, 2501, other)}}, want: []verify.FindingKind{verify.GlobalLogCut}},
-		"a fork before a restore":        {checkpoints: []ports.SignedCheckpoint{signedAt(2, 2000, roots[2000])}, signed: 2000, anchors: verify.Anchors{Kept: []globallog.Checkpoint{kept(1, 700, roots[700]), kept(1, 1900, other), kept(1, 2600, other)}}, forks: []verify.Fork{{Origin: "books/1", Size: 1900}, {Origin: "books/1", Size: 2600}}},
-		"a restore that only a kept one": {anchors: verify.Anchors{Kept: []globallog.Checkpoint{kept(1, 1900, other), kept(2, 2000, roots[2000])}}, forks: []verify.Fork{{Origin: "books/1", Size: 1900}}},
+	}
+	// unsigned has a checkpoint of another incarnation that the log did not sign, and a kept one of another log.
+	unsigned := func(checkpoints []ports.SignedCheckpoint, signed uint64) test {
+		return test{checkpoints: checkpoints, signed: signed, want: []verify.FindingKind{verify.GlobalLogMismatch, verify.GlobalLogForked}, anchors: verify.Anchors{
+			Kept: []globallog.Checkpoint{kept(1, 700, other)}, IsSigned: func(note []byte) bool { return strings.HasPrefix(string(note), "books/1\n") },
+		}}
+	}
+	for name, c := range map[string]test{
+		"none":                          {},
+		"all":                           {checkpoints: all, signed: 2400},
+		"another root":                  {checkpoints: edit(1500, func(c *ports.SignedCheckpoint) { c.Root = other }), want: []verify.FindingKind{verify.GlobalLogMismatch}, signed: 2400},
+		"another root in its note too":  {checkpoints: edit(7, func(c *ports.SignedCheckpoint) { *c = signedAt(1, 8, other) }), want: []verify.FindingKind{verify.GlobalLogMismatch}, signed: 2400},
+		"a note of another size":        {checkpoints: edit(7, func(c *ports.SignedCheckpoint) { c.Note = all[8].Note }), want: []verify.FindingKind{verify.GlobalLogMismatch}, signed: 2400},
+		"a note of another incarnation": {checkpoints: edit(7, func(c *ports.SignedCheckpoint) { c.Note = signedAt(2, 8, roots[8]).Note }), want: []verify.FindingKind{verify.GlobalLogMismatch}, signed: 2400},
+		"no note":                       {checkpoints: edit(7, func(c *ports.SignedCheckpoint) { c.Note = []byte("x") }), want: []verify.FindingKind{verify.GlobalLogMismatch}, signed: 2400},
+		"of events that there are not":  {checkpoints: []ports.SignedCheckpoint{signedAt(1, 2501, other)}, want: []verify.FindingKind{verify.GlobalLogMismatch}},
+		"one that is not signed":        {checkpoints: all, anchors: verify.Anchors{IsSigned: func(note []byte) bool { return !slices.Equal(note, all[3].Note) }}, want: []verify.FindingKind{verify.GlobalLogMismatch}, signed: 2400},
+		"kept ones":                     {anchors: verify.Anchors{Kept: []globallog.Checkpoint{kept(1, 2500, roots[2500]), kept(1, 1, roots[1]), kept(1, 700, roots[700])}}},
+		"a kept one of another log":     {anchors: verify.Anchors{Kept: []globallog.Checkpoint{kept(1, 700, other), kept(1, 701, roots[701])}}, want: []verify.FindingKind{verify.GlobalLogForked}},
+		"a kept one of more events":     {anchors: verify.Anchors{Kept: []globallog.Checkpoint{kept(1, 2501, other)}}, want: []verify.FindingKind{verify.GlobalLogCut}},
+		"a fork that an unsigned incarnation would hide":         unsigned(append(slices.Clone(all), signedAt(2, 2450, roots[2450])), 2400),
+		"a fork that an unsigned incarnation to come would hide": unsigned([]ports.SignedCheckpoint{signedAt(2, 2501, other)}, 0),
+		"a fork before a restore":                                {checkpoints: []ports.SignedCheckpoint{signedAt(2, 2000, roots[2000])}, signed: 2000, anchors: verify.Anchors{Kept: []globallog.Checkpoint{kept(1, 700, roots[700]), kept(1, 1900, other), kept(1, 2600, other)}}, forks: []verify.Fork{{Origin: "books/1", Size: 1900}, {Origin: "books/1", Size: 2600}}},
+		"a restore that only a kept one":                         {anchors: verify.Anchors{Kept: []globallog.Checkpoint{kept(1, 1900, other), kept(2, 2000, roots[2000])}}, forks: []verify.Fork{{Origin: "books/1", Size: 1900}}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			t.Parallel()

@@ -18,10 +18,12 @@ func beginIncarnationCommand(modules []plugin.Module) *cobra.Command {
 			"the one that they signed. begin-incarnation says so in an event of every log, and signs the\n" +
 			"log as another incarnation. Checkpoints of the one before stay valid up to the last one that\n" +
 			"the log still has; the others become forks, which \"backbone verify --checkpoints\" lists.\n\n" +
-			"Run it while no server runs, and again if it was interrupted. It refuses if nothing was lost.",
+			"Run it while no server runs, and again if it was interrupted. It refuses if no known checkpoint is\n" +
+			"missed. Servers export one every ten minutes only: if the restore lost the last events, use --force.",
 		Example: "  backbone begin-incarnation --config /etc/backbone.yaml --reason \"Restored the backup of 1 March\"",
 	}, &o.databaseOptions, func(ctx context.Context) error { return beginIncarnation(ctx, o, modules) })
 	cmd.Flags().StringVar(&o.Reason, "reason", "", "why, for auditors; no personal data (required)")
+	cmd.Flags().BoolVar(&o.Force, "force", false, "begin although no known checkpoint is missed: the restore lost events that were signed after the newest one")
 	required(cmd, "reason")
 	return cmd
 }
@@ -30,6 +32,7 @@ func beginIncarnationCommand(modules []plugin.Module) *cobra.Command {
 type incarnationOptions struct {
 	databaseOptions
 	Reason string
+	Force  bool
 }
 
 func beginIncarnation(ctx context.Context, o incarnationOptions, modules []plugin.Module) error {
@@ -39,7 +42,7 @@ func beginIncarnation(ctx context.Context, o incarnationOptions, modules []plugi
 	}
 	defer app.Close()
 	show := newProgress(o.err, o.terminal)
-	begun, err := app.BeginIncarnation(ctx, o.Reason, func(done, total int) {
+	begun, err := app.BeginIncarnation(ctx, o.Reason, o.Force, func(done, total int) {
 		if o.terminal {
 			show.report("logs", done, total)
 		}
@@ -49,7 +52,7 @@ func beginIncarnation(ctx context.Context, o incarnationOptions, modules []plugi
 	}
 	return o.show(begun, func(p *page) {
 		p.line("Incarnation %d is signed, with %s. An event says so in %s.", begun.Number, counted(begun.Size, "event"), counted(begun.Logs, "log"))
-		p.line("Of the one before, the log has the checkpoint of %s; the newest had %d.", counted(begun.Common, "event"), begun.Lost)
+		p.line("Of the one before, the log has the checkpoint of %s; the newest that is known had %d.", counted(begun.Common, "event"), begun.Lost)
 		p.line("Start the servers.")
 	})
 }

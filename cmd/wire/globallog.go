@@ -80,7 +80,7 @@ const restorerActor = "s-backbone-restore"
 
 // BeginIncarnation begins a new incarnation of the global log after a restore, see globallog.Incarnations. The App has
 // keys.
-func (a *App) BeginIncarnation(ctx context.Context, reason string, progress func(done, total int)) (globallog.Incarnation, error) {
+func (a *App) BeginIncarnation(ctx context.Context, reason string, isForced bool, progress func(done, total int)) (globallog.Incarnation, error) {
 	p := a.personal
 	incarnations := globallog.Incarnations{IncarnationsConfig: globallog.IncarnationsConfig{
 		Log: a.Store.GlobalLog, Entities: a.Store.Directory, Signers: newCheckpointSigners(p.logName, p.Keys), Opener: signednote.Opener{}, Exports: p.Exports, LogName: p.logName,
@@ -95,5 +95,5 @@ func (a *App) BeginIncarnation(ctx context.Context, reason string, progress func
 			return err
 		},
 	}}
-	return incarnations.Begin(ctx, reason, progress)
+	return incarnations.Begin(ctx, reason, isForced, progress)
 }

@@ -92,13 +92,13 @@ func (i *installation) beginIncarnation() {
 	t := i.t
 	require.Equal(t, []verify.FindingKind{verify.GlobalLogCut}, i.compareCheckpoints(i.keptCheckpoints()))
 	i.serve()
-	begun, err := i.server.App.BeginIncarnation(t.Context(), "Restored the backup of 1 March.", func(int, int) {})
+	begun, err := i.server.App.BeginIncarnation(t.Context(), "Restored the backup of 1 March.", false, func(int, int) {})
 	require.NoError(t, err)
 	require.Equal(t, 2, begun.Number)
 	require.EqualValues(t, begun.Logs, i.exec("SELECT FROM backbone.events WHERE type = 'backbone.log.restored'"))
 	require.Empty(t, i.findings(i.openReader()))
 	require.Empty(t, i.compareCheckpoints(i.keptCheckpoints()))
-	_, err = i.server.App.BeginIncarnation(t.Context(), "Again.", func(int, int) {})
+	_, err = i.server.App.BeginIncarnation(t.Context(), "Again.", false, func(int, int) {})
 	require.Equal(t, "global_log.not_restored", fault.CodeOf(err))
 }
 
