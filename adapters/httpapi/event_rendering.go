@@ -36,6 +36,11 @@ type renderer struct {
 // must not see personal values. It looks legal entities up only if an event of
 // another one caused an event.
 func (s *Server) render(ctx context.Context, recorded []event.Recorded) (*renderer, error) {
+	return s.renderWithPositions(ctx, recorded, recorded)
+}
+
+// renderWithPositions is render that looks only for some of the events in the global log.
+func (s *Server) renderWithPositions(ctx context.Context, recorded, positioned []event.Recorded) (*renderer, error) {
 	var err error
 	if s.config.Upcaster != nil && !callOf(ctx).wantsRaw {
 		if recorded, err = s.config.Upcaster.UpcastForDisplay(ctx, recorded); err != nil {
@@ -52,7 +57,7 @@ func (s *Server) render(ctx context.Context, recorded []event.Recorded) (*render
 		hasForeignCause = hasForeignCause || recorded[i].CausedByPartition != 0
 	}
 	r := &renderer{b: make([]byte, 0, size), prepared: recorded}
-	if r.positions, err = s.positions(ctx, recorded); err != nil {
+	if r.positions, err = s.positions(ctx, positioned); err != nil {
 		return nil, err
 	}
 	if hasForeignCause {

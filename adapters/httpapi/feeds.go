@@ -355,9 +355,18 @@ func (f *liveFeed) run(ctx context.Context, transport string, sink live.Sink) er
 	})
 }
 
+// positionAge is the age from which a feed looks for an event in the global log. Younger ones are not there yet, and the
+// readers of a feed have them in common: each would ask for itself.
+const positionAge = 500 * time.Millisecond
+
 // renderEach renders each event of a page into one document, on one line.
 func (f *liveFeed) renderEach(ctx context.Context, events []event.Recorded) ([][]byte, error) {
-	w, err := f.server.render(ctx, events)
+	aged := time.Now().Add(-positionAge)
+	first := slices.IndexFunc(events, func(e event.Recorded) bool { return e.RecordedAt.After(aged) })
+	if first < 0 {
+		first = len(events)
+	}
+	w, err := f.server.renderWithPositions(ctx, events, events[:first])
 	if err != nil {
 		return nil, err
 	}
