@@ -30,7 +30,8 @@ func (c *Checkpointer) cosigned(ctx context.Context, s ports.SignedCheckpoint) [
 	return slices.Concat(append([][]byte{s.Note}, signatures...)...)
 }
 
-// askWitness asks one witness for the line of its signature. from is the size of the newest checkpoint that it has signed, as far as is known.
+// askWitness asks one witness for the line of its signature. from is the size of the newest checkpoint that it has
+// signed, as far as is known.
 func (c *Checkpointer) askWitness(ctx context.Context, s ports.SignedCheckpoint, w ports.Witness, from *uint64) (line []byte, err error) {
 	var lines []byte
 	for range 2 { // the witness may name another size

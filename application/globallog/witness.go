@@ -91,7 +91,10 @@ func (w *Witness) AddCheckpoint(request []byte, now time.Time) (lines []byte, er
 	}
 	lines = w.cosigner.Cosign(next.Text(), now)
 	// What else is below the checkpoint is not kept: who sent it may have put anything there.
-	return lines, w.state.Keep(origin, slices.Concat(text, []byte("\n"), signed, lines))
+	if err := w.state.Keep(origin, slices.Concat(text, []byte("\n"), signed, lines)); err != nil {
+		return nil, err // only what it remembers may it have signed
+	}
+	return lines, nil
 }
 
 // splitNote returns the text of a checkpoint, which has no empty line, and what is below it.

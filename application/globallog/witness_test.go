@@ -224,6 +224,23 @@ func TestWitness_Damaged(t *testing.T) {
 	require.Equal(t, "witness.state_damaged", fault.CodeOf(err))
 }
 
+// fullDisk is a state that cannot be kept.
+type fullDisk struct{ witnessMemory }
+
+func (*fullDisk) Keep(string, []byte) error {
+	return fault.New(fault.FailedPrecondition, "witness.folder_unusable", "a test")
+}
+
+// TestWitness_NotKept gives no signature that it could forget.
+func TestWitness_NotKept(t *testing.T) {
+	t.Parallel()
+	w := watch(t)
+	w.witness = globallog.NewWitness(&fullDisk{}, w.signer, signednote.Opener{}, w.logKey)
+	lines, err := w.witness.AddCheckpoint(w.extension(0, 5).Encode(), time.Now())
+	require.Equal(t, "witness.folder_unusable", fault.CodeOf(err))
+	require.Empty(t, lines)
+}
+
 // TestWitness_Race: of requests that continue the same checkpoint at the same time, one is signed.
 func TestWitness_Race(t *testing.T) {
 	t.Parallel()

@@ -85,8 +85,9 @@ $$;
 -- +goose StatementEnd
 
 -- Takes what partitions have recorded since into the global log, at most so many events of each, in the given
--- order, and returns the new ranges. It takes none of a partition whose next events have a gap between them. Of two callers at a time one gets a violation of log_ranges_pkey: every earlier
--- end of the log is the first position of a range.
+-- order, and returns the new ranges. It takes none of a partition whose next events have a gap between them. Of two
+-- callers at a time one gets a violation of log_ranges_pkey: every earlier end of the log is the first position of a
+-- range.
 -- +goose StatementBegin
 CREATE FUNCTION backbone.extend_global_log(partitions integer[], most bigint)
     RETURNS TABLE (first_position bigint, partition_id integer, first_sequence bigint, count bigint)
