@@ -10,6 +10,7 @@ GOLANGCI_LINT_VERSION := v2.15.0
 SQLC_VERSION          := v1.31.1
 OAPI_CODEGEN_VERSION  := v2.8.2
 OPENAPI_TYPESCRIPT_VERSION := 7.13.0
+VERSITYGW_VERSION     := v1.8.0
 
 export CGO_ENABLED ?= 0
 
@@ -41,7 +42,7 @@ ARGS      ?=
 TEST_GOGC ?= 400
 
 .DEFAULT_GOAL := help
-.PHONY: help run build test test-race simulate mutants drill fuzz lint fmt generate generate-check openapi-check bench clean tools ensure-postgres ensure-compiler
+.PHONY: help run build test test-race simulate mutants drill fuzz lint fmt generate generate-check openapi-check bench clean tools ensure-postgres ensure-s3 ensure-compiler
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -55,8 +56,8 @@ build: ## Build bin/backbone
 # Tests find or start a shared PostgreSQL by themselves (test/testkit); set
 # BACKBONE_TEST_DSN to a superuser's DSN to use another one.
 # The time-outs of tests and drills only end hangs. What waits longest begins first.
-test: ensure-postgres ## Run every test but the drills
-	GOGC=$(TEST_GOGC) BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -shuffle=on -timeout 60m -skip '$(DRILLS)' $(TESTFLAGS) ./test/e2e ./...
+test: ensure-postgres ensure-s3 ## Run every test but the drills
+	GOGC=$(TEST_GOGC) BACKBONE_REQUIRE_POSTGRES=1 BACKBONE_REQUIRE_S3=1 $(GO) test -shuffle=on -timeout 60m -skip '$(DRILLS)' $(TESTFLAGS) ./test/e2e ./...
 
 test-race: ensure-compiler ## Run tests that start no server under the race detector
 	GOGC=$(TEST_GOGC) CGO_ENABLED=1 $(GO) test -race -shuffle=on -timeout 60m -skip '$(DRILLS)' $(TESTFLAGS) $(RACE_PACKAGES)
@@ -134,6 +135,10 @@ define install-tool
 	@$(GO) version -m $(TOOLS)/$(1) 2>/dev/null | grep -q "^[[:space:]]*mod[[:space:]].*[[:space:]]$(3)\>" || \
 		{ echo "installing $(1) $(3)"; GOBIN=$(TOOLS) $(GO) install $(2)@$(3); }
 endef
+
+# The S3-compatible store of tests (test/testkit/s3test).
+ensure-s3:
+	$(call install-tool,versitygw,github.com/versity/versitygw/cmd/versitygw,$(VERSITYGW_VERSION))
 
 tools:
 	$(call install-tool,golangci-lint,github.com/golangci/golangci-lint/v2/cmd/golangci-lint,$(GOLANGCI_LINT_VERSION))

@@ -2,6 +2,7 @@ package memory
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"maps"
 	"regexp"
@@ -24,12 +25,25 @@ var _ ports.ExportStore = (*ExportStore)(nil)
 // NewExportStore makes an empty store.
 func NewExportStore() *ExportStore { return &ExportStore{documents: map[string][]byte{}} }
 
-var exportName = regexp.MustCompile(`^[A-Za-z0-9._-]+(/[A-Za-z0-9._-]+)*$`)
+var exportName = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$`)
+
+const maxExportName = 1000
+
+// checkExport fails if a name is invalid or ctx has ended.
+func checkExport(ctx context.Context, name string) error {
+	if len(name) > maxExportName || !exportName.MatchString(name) {
+		return fault.New(fault.Internal, "export.name_invalid", "names in the export store are paths of letters, digits and . _ - without a leading dot; report this defect")
+	}
+	if err := ctx.Err(); err != nil {
+		return fault.New(fault.Unavailable, "export.unavailable", "the caller has given up; try again").WithCause(err)
+	}
+	return nil
+}
 
 // PutIfAbsent implements ports.ExportStore.
-func (s *ExportStore) PutIfAbsent(_ context.Context, name string, content []byte) error {
-	if !exportName.MatchString(name) {
-		return fault.New(fault.Invalid, "export.name_invalid", "a name has segments of letters, digits, dots, underscores and hyphens; choose another")
+func (s *ExportStore) PutIfAbsent(ctx context.Context, name string, content []byte) error {
+	if err := checkExport(ctx, name); err != nil {
+		return err
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -41,7 +55,10 @@ func (s *ExportStore) PutIfAbsent(_ context.Context, name string, content []byte
 }
 
 // Get implements ports.ExportStore.
-func (s *ExportStore) Get(_ context.Context, name string) ([]byte, error) {
+func (s *ExportStore) Get(ctx context.Context, name string) ([]byte, error) {
+	if err := checkExport(ctx, name); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	content, found := s.documents[name]
@@ -52,15 +69,23 @@ func (s *ExportStore) Get(_ context.Context, name string) ([]byte, error) {
 }
 
 // List implements ports.ExportStore.
-func (s *ExportStore) List(_ context.Context, prefix string) ([]string, error) {
+func (s *ExportStore) List(ctx context.Context, prefix string) ([]string, error) {
+	folder := prefix[:max(strings.LastIndexByte(prefix, '/'), 0)]
+	if err := checkExport(ctx, cmp.Or(folder, "any")); err != nil {
+		return nil, err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	names := slices.Sorted(maps.Keys(s.documents))
+	names := slices.AppendSeq([]string{}, maps.Keys(s.documents))
+	slices.Sort(names)
 	return slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, prefix) }), nil
 }
 
 // Delete implements ports.ExportStore.
-func (s *ExportStore) Delete(_ context.Context, name string) error {
+func (s *ExportStore) Delete(ctx context.Context, name string) error {
+	if err := checkExport(ctx, name); err != nil {
+		return err
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	delete(s.documents, name)

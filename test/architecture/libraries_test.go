@@ -21,7 +21,7 @@ var confined = []struct {
 	in      []string
 }{
 	// One technology, one adapter.
-	{"github.com/aws/", []string{"adapters/awskms/", "adapters/kmsd/"}},
+	{"github.com/aws/", []string{"adapters/awskms/", "adapters/kmsd/", "adapters/s3/", "test/testkit/s3test/"}},
 	{"github.com/coder/websocket", []string{"adapters/httpapi/"}},
 	{"github.com/getkin/kin-openapi", nil},
 	{"github.com/google/uuid", []string{"adapters/kmsd/", "adapters/memory/"}},

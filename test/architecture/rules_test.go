@@ -56,6 +56,8 @@ func TestImportViolations(t *testing.T) {
 		{"adapters/opa", "github.com/itchyny/gojq", false},
 		{"adapters/httpapi", "github.com/coder/websocket", true},
 		{"cmd/wire", "github.com/coder/websocket", false},
+		{"adapters/s3", "github.com/aws/aws-sdk-go-v2/service/s3", true},
+		{"adapters/exportdir", "github.com/aws/aws-sdk-go-v2/service/s3", false},
 		{"adapters/prometheus", "github.com/prometheus/client_golang/prometheus", true},
 		{"cmd/wire", "github.com/prometheus/client_golang/prometheus", false},
 		{"configs", "github.com/knadh/koanf/v2", true},

@@ -14,6 +14,7 @@
 //	RunDeliveryBytes     the same: byte limits of polls
 //	RunHandover          the same: a reader continues a live feed with a subscription
 //	RunPublisherCursors  ports.PublisherCursors
+//	RunExportStore       ports.ExportStore
 //	RunWebhookEndpoints  ports.WebhookEndpoints, WebhookAttempts
 //
 // A store that passes RunEventStore has proved nothing about the rest. Leases and keys occur there
