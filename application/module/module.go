@@ -65,6 +65,9 @@ type Fold struct {
 	// unchanged (json.RawMessage) for State.Open.
 	Apply func(state any, e event.Recorded, data []byte) error
 	Codec *Codec // nil: the state is always folded from the first event
+	// IsLong says that streams have hundreds of events: a plan looks for a snapshot before it reads them. Of other streams it
+	// looks for one only if events are archived. It needs a Codec.
+	IsLong bool
 }
 
 // Input is an intent in the pipeline, as a planner sees it.

@@ -8,8 +8,8 @@ import (
 	"github.com/erpbackbone/backbone/domain/event"
 )
 
-// FoldOf makes the Fold of a stream type whose state T has Clone and Apply. For long
-// streams, set the Codec of the result.
+// FoldOf makes the Fold of a stream type whose state T has Clone and Apply. It is folded from its first event
+// each time; StoredFoldOf and LongFoldOf store states.
 func FoldOf[T interface {
 	Clone() T
 	Apply(e event.Recorded, data []byte) error
@@ -20,6 +20,29 @@ func FoldOf[T interface {
 		Clone:      func(s any) any { return s.(T).Clone() },
 		Apply:      func(s any, e event.Recorded, data []byte) error { return s.(T).Apply(e, data) },
 	}
+}
+
+// StoredFoldOf is FoldOf with a Codec that keeps the states as JSON objects, so that events older than a snapshot are not
+// read for a plan, and can be archived. All that a state holds is exported, and JSON keeps it as it is.
+func StoredFoldOf[S any, T interface {
+	*S
+	Clone() T
+	Apply(e event.Recorded, data []byte) error
+}](streamType string, version int, empty func() T) Fold {
+	fold := FoldOf(streamType, empty)
+	fold.Codec = JSONCodec[S](version)
+	return fold
+}
+
+// LongFoldOf is StoredFoldOf for streams that grow for years.
+func LongFoldOf[S any, T interface {
+	*S
+	Clone() T
+	Apply(e event.Recorded, data []byte) error
+}](streamType string, version int, empty func() T) Fold {
+	fold := StoredFoldOf(streamType, version, empty)
+	fold.IsLong = true
+	return fold
 }
 
 // Codec encodes the state of a Fold for storage, so that long streams are not folded from

@@ -71,7 +71,7 @@ type codecCatalog struct {
 
 func (c codecCatalog) Fold(streamType string) (module.Fold, bool) {
 	f, ok := c.Catalog.Fold(streamType)
-	f.Codec = module.JSONCodec[cashBalance](c.version)
+	f.Codec, f.IsLong = module.JSONCodec[cashBalance](c.version), true
 	return f, ok
 }
 

@@ -286,7 +286,12 @@ func (v *vendorEntity) addPosted(k contract.Kind, currency string, amount money.
 
 func (v *vendorEntity) move(id, before, next string) {
 	if v.Documents == nil {
-		v.Documents, v.UndecidedDocuments, v.EndedDocuments = map[string]int{}, map[string]string{}, map[string]string{}
+		v.Documents = map[string]int{}
+	}
+	for _, of := range []*map[string]string{&v.UndecidedDocuments, &v.EndedDocuments} { // a stored state leaves empty ones out
+		if *of == nil {
+			*of = map[string]string{}
+		}
 	}
 	if before != "" {
 		if v.Documents[before]--; v.Documents[before] <= 0 {

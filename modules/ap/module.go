@@ -182,18 +182,12 @@ func (d declarations) register(r *module.Registrar) error {
 
 func registerFolds(r *module.Registrar) {
 	r.Fold(module.FoldOf(contract.StreamSettings, domain.NewSettings))
-	vendor := module.FoldOf(contract.StreamVendor, func() *domain.Vendor { return &domain.Vendor{} })
-	vendor.Codec = module.JSONCodec[domain.Vendor](3) // contacts change for years
-	r.Fold(vendor)
-	r.Fold(module.FoldOf(contract.StreamPaymentRun, func() *domain.PaymentRun { return &domain.PaymentRun{} }))
-	r.Fold(module.FoldOf(contract.StreamPayment, func() *domain.Payment { return &domain.Payment{} }))
-	reservations := module.FoldOf(contract.StreamReservations, domain.NewReservations)
-	reservations.Codec = module.JSONCodec[domain.Reservations](1) // each payment adds an event
-	r.Fold(reservations)
-	order := module.FoldOf(contract.StreamOrder, domain.NewPurchaseOrder)
-	order.Codec = module.JSONCodec[domain.PurchaseOrder](2) // receipts and documents add events for years
-	r.Fold(order)
+	r.Fold(module.LongFoldOf(contract.StreamVendor, 3, func() *domain.Vendor { return &domain.Vendor{} }))
+	r.Fold(module.StoredFoldOf(contract.StreamPaymentRun, 1, func() *domain.PaymentRun { return &domain.PaymentRun{} }))
+	r.Fold(module.StoredFoldOf(contract.StreamPayment, 1, func() *domain.Payment { return &domain.Payment{} }))
+	r.Fold(module.LongFoldOf(contract.StreamReservations, 1, domain.NewReservations))
+	r.Fold(module.LongFoldOf(contract.StreamOrder, 2, domain.NewPurchaseOrder))
 	for _, k := range contract.Kinds() {
-		r.Fold(module.FoldOf(k.StreamType(), func() *domain.Document { return &domain.Document{Kind: k} }))
+		r.Fold(module.StoredFoldOf(k.StreamType(), 1, func() *domain.Document { return &domain.Document{Kind: k} }))
 	}
 }

@@ -76,8 +76,8 @@ func bankIntents() []module.IntentType {
 // of their own: no stream grows with the number of statements.
 func registerBank(r *module.Registrar) {
 	r.Policy(bankPolicyModule())
-	r.Fold(module.FoldOf(domain.StreamBankStatement, func() *domain.BankStatementState { return &domain.BankStatementState{} }))
-	r.Fold(module.FoldOf(domain.StreamBankLine, func() *domain.BankLineState { return &domain.BankLineState{} }))
+	r.Fold(module.StoredFoldOf(domain.StreamBankStatement, 1, func() *domain.BankStatementState { return &domain.BankStatementState{} }))
+	r.Fold(module.StoredFoldOf(domain.StreamBankLine, 1, func() *domain.BankLineState { return &domain.BankLineState{} }))
 }
 
 // planImportBankStatement plans the import of a statement. That the statement follows the one

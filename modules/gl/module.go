@@ -120,21 +120,15 @@ func key(name, document string, fields ...string) []eventtype.BusinessKeyRule {
 }
 
 func registerFolds(r *module.Registrar) {
-	r.Fold(module.FoldOf(domain.StreamLedger, func() *domain.LedgerState { return &domain.LedgerState{} }))
+	r.Fold(module.StoredFoldOf(domain.StreamLedger, 1, func() *domain.LedgerState { return &domain.LedgerState{} }))
 	r.Fold(module.FoldOf(domain.StreamCalendar, func() *domain.Calendar { return &domain.Calendar{} }))
-	r.Fold(module.FoldOf(domain.StreamPeriod, domain.NewModulePeriod))
-	r.Fold(module.FoldOf(domain.StreamFiscalYear, func() *domain.YearState { return &domain.YearState{} }))
-	r.Fold(module.FoldOf(domain.StreamRevaluation, func() *domain.RevaluationState { return &domain.RevaluationState{} }))
-	r.Fold(module.FoldOf(domain.StreamAllocation, func() *domain.AllocationState { return &domain.AllocationState{} }))
-	r.Fold(module.FoldOf(domain.StreamAccount, func() *domain.AccountState { return &domain.AccountState{} }))
-	r.Fold(module.FoldOf(domain.StreamJournal, func() *domain.JournalState { return &domain.JournalState{} }))
-	r.Fold(module.FoldOf(domain.StreamIntercompany, func() *domain.IntercompanyState { return &domain.IntercompanyState{} }))
-	// These two streams grow without bound (a rate per day, a value per project), so their
-	// states are stored.
-	dimension := module.FoldOf(domain.StreamDimension, domain.NewDimensionState)
-	dimension.Codec = module.JSONCodec[domain.DimensionState](1)
-	r.Fold(dimension)
-	rates := module.FoldOf(domain.StreamExchangeRate, func() *domain.RateHistory { return &domain.RateHistory{} })
-	rates.Codec = module.JSONCodec[domain.RateHistory](1)
-	r.Fold(rates)
+	r.Fold(module.StoredFoldOf(domain.StreamPeriod, 1, domain.NewModulePeriod))
+	r.Fold(module.StoredFoldOf(domain.StreamFiscalYear, 1, func() *domain.YearState { return &domain.YearState{} }))
+	r.Fold(module.StoredFoldOf(domain.StreamRevaluation, 1, func() *domain.RevaluationState { return &domain.RevaluationState{} }))
+	r.Fold(module.StoredFoldOf(domain.StreamAllocation, 1, func() *domain.AllocationState { return &domain.AllocationState{} }))
+	r.Fold(module.StoredFoldOf(domain.StreamAccount, 1, func() *domain.AccountState { return &domain.AccountState{} }))
+	r.Fold(module.StoredFoldOf(domain.StreamJournal, 1, func() *domain.JournalState { return &domain.JournalState{} }))
+	r.Fold(module.StoredFoldOf(domain.StreamIntercompany, 1, func() *domain.IntercompanyState { return &domain.IntercompanyState{} }))
+	r.Fold(module.LongFoldOf(domain.StreamDimension, 1, domain.NewDimensionState))
+	r.Fold(module.LongFoldOf(domain.StreamExchangeRate, 1, func() *domain.RateHistory { return &domain.RateHistory{} }))
 }

@@ -34,6 +34,7 @@ func TestBusinessMonths(t *testing.T) {
 	y := newBusinessYear(t, businessPlan{months: 3, documents: 60, kills: 1})
 	y.run()
 	y.check(checkPlan{known: 1, dates: 4, control: 8, lines: 8})
+	judge(t, y.server.Load().DSN).requireStoredStates(t)
 }
 
 // businessPlan sizes a simulated business year.

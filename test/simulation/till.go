@@ -106,7 +106,7 @@ func (tillModule) Register(r *module.Registrar) error {
 			t.Balance, t.Moves = t.Balance+m.Amount, t.Moves+1
 			return nil
 		},
-		Codec: module.JSONCodec[tillState](1),
+		Codec: module.JSONCodec[tillState](1), IsLong: true,
 	})
 	r.Intent(module.IntentType{
 		Type: moveIntent, Schema: movedSchema, Emits: []string{movedType}, Policy: "backbone.rules.till", Plan: planMove,

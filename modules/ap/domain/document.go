@@ -48,7 +48,7 @@ type Hold struct {
 	ID       string
 	Kind     string
 	Blocks   string
-	Finding  json.RawMessage // figures of the finding; nil: none
+	Finding  json.RawMessage `json:",omitempty"` // figures of the finding; nil: none
 	Released bool
 	Waived   bool // a person released it, and the body is still the one that was held
 }
