@@ -39,6 +39,7 @@ type Config struct {
 	Erasure     Erasure     `config:"erasure"`
 	Rotation    Rotation    `config:"rotation"`
 	GlobalLog   GlobalLog   `config:"global_log"`
+	Archive     Archive     `config:"archive"`
 	AccessLog   AccessLog   `config:"access_log"`
 	Disclosure  Disclosure  `config:"disclosure"`
 	Node        Node        `config:"node"`
@@ -194,6 +195,24 @@ type Rotation struct {
 	Workers      int           `config:"workers"`       // calls of the key service at the same time
 }
 
+// Archive configures where payloads are that have left the database: in a folder, or in a bucket of an S3-compatible store.
+// Every node reads them there.
+type Archive struct {
+	Directory       string        `config:"directory"`        // folder outside the database, such as a mounted share, the same for all nodes
+	Bucket          string        `config:"bucket"`           // instead of directory
+	Endpoint        string        `config:"endpoint"`         // URL of the store; empty: AWS S3 itself
+	Region          string        `config:"region"`           // of the bucket, such as eu-central-1; stores of your own have one too
+	Prefix          string        `config:"prefix"`           // begins the names of all objects
+	CredentialsFile string        `config:"credentials_file"` // in the form of AWS's shared credentials; empty: found the way AWS tools do
+	Profile         string        `config:"profile"`          // of the credentials; empty: AWS's default
+	Timeout         time.Duration `config:"timeout"`          // one try of a call
+	Tries           int           `config:"tries"`            // of a call that times out or that the store could not answer
+	Backoff         time.Duration `config:"backoff"`          // mean pause before the second try; doubled for each further one
+}
+
+// IsConfigured reports whether there is an archive.
+func (a Archive) IsConfigured() bool { return a.Directory != "" || a.Bucket != "" }
+
 // GlobalLog configures the signed checkpoints of the global log.
 type GlobalLog struct {
 	CheckpointInterval time.Duration `config:"checkpoint_interval"` // between two checkpoints at least; each is a call of the key service
@@ -281,6 +300,7 @@ func Default() Config {
 		KMS:         KMS{Timeout: 2 * time.Second, Tries: 3, Backoff: 100 * time.Millisecond, Calls: 64, CallWait: 5 * time.Second},
 		KeyStore:    KeyStore{Pool: 4, LockTimeout: 10 * time.Second},
 		Erasure:     Erasure{Poll: time.Second, GateInterval: time.Minute},
+		Archive:     Archive{Timeout: 30 * time.Second, Tries: 3, Backoff: 100 * time.Millisecond},
 		Rotation:    Rotation{At: "02:00", MaximumAge: 365 * 24 * time.Hour, DeletionDays: 7, Workers: 8},
 		GlobalLog:   GlobalLog{CheckpointInterval: 5 * time.Second, WitnessTimeout: 2 * time.Second, ExportInterval: 10 * time.Minute},
 		AccessLog:   AccessLog{Retention: 90 * 24 * time.Hour},

@@ -69,4 +69,5 @@ type BoundIntent struct {
 	EventIntent  event.ID
 	EventType    string
 	EventPayload []byte
+	Lost         bool // the payload is archived, and its file is missing or damaged
 }

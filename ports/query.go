@@ -107,6 +107,7 @@ type EventQuery struct {
 	Direction     Direction
 	Limit         int
 	WithoutData   bool // leave Payload nil
+	OnlineOnly    bool // leave Payload nil where it is archived
 	// Bytes bounds the payloads of what is answered: it ends before the event that exceeds
 	// them, but not before the first. 0 is no bound.
 	Bytes int

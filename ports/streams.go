@@ -37,6 +37,7 @@ type StreamQuery struct {
 	Limit       int            // 0 reads to the end
 	Bytes       int            // of payloads, as in EventQuery; 0 is no bound
 	WithoutData bool           // leave Payload nil
+	OnlineOnly  bool           // leave Payload nil where it is archived
 }
 
 // StreamSnapshot is the state of a stream at a version.

@@ -4801,6 +4801,8 @@ type Lineage struct {
 
 // Metadata defines model for Metadata.
 type Metadata struct {
+	// Archived The data were read from the archive, which takes longer; absent if they are in the database.
+	Archived bool   `json:"archived,omitempty,omitzero"`
 	Checksum string `json:"checksum"`
 
 	// ContentEncoding Of the stored payload: `utf-8` is plain JSON. Answers hold `data` as JSON in any case.

@@ -30,7 +30,10 @@ const (
 // names are slash-separated paths of plain elements that begin with no dot.
 var names = regexp.MustCompile(`^[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)*$`)
 
-const maxName = 1000
+const (
+	maxName = 1000
+	maxSize = 64 << 20 // of a document that is read
+)
 
 // Store implements ports.ExportStore. Several processes, also on several machines,
 // may use one folder if its file system has hard links and its fsync is
@@ -47,15 +50,20 @@ func Open(folder string) (*Store, error) {
 	if folder == "" {
 		return nil, fault.New(fault.Invalid, "export.folder_missing", "the export store has no folder; set erasure.export_directory")
 	}
-	folder, err := filepath.Abs(folder)
+	s, err := At(folder)
 	if err != nil {
-		return nil, unavailable(err)
+		return nil, err
 	}
-	s := &Store{folder: folder}
-	if err := makeFolder(folder); err != nil {
+	if err := makeFolder(s.folder); err != nil {
 		return nil, unavailable(err)
 	}
 	return s, s.removeUnfinished(time.Now().Add(-abandonedAfter))
+}
+
+// At is Open for a folder that need not be there now: all calls fail while it is not.
+func At(folder string) (*Store, error) {
+	folder, err := filepath.Abs(folder)
+	return &Store{folder: folder}, unavailable(err)
 }
 
 // removeUnfinished removes unfinished files that were written before a moment. If their
@@ -126,6 +134,9 @@ func (s *Store) Get(ctx context.Context, name string) ([]byte, error) {
 	path, err := s.path(ctx, name)
 	if err != nil {
 		return nil, err
+	}
+	if info, err := os.Stat(path); err == nil && info.Size() > maxSize {
+		return nil, fault.New(fault.TooLarge, "export.too_large", "a document of the export store has more than 64 MiB; find out who wrote it")
 	}
 	content, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {

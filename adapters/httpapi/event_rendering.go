@@ -300,6 +300,9 @@ func (r *renderer) metadata(e *event.Recorded) {
 		r.number("stored_schema_version", uint64(e.StoredVersion))
 	}
 	r.optional("upcast_error", e.UpcastError)
+	if e.Archived {
+		r.raw(`,"archived":true`)
+	}
 	r.redactions(e.Redactions)
 	r.raw("}")
 }

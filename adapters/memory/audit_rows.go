@@ -284,3 +284,8 @@ type projectionReader interface {
 func (d *Database) Chains() Chains {
 	return Chains{d.Audit, d.Directory, d.Redactions, d.Intents, d.AccessLog, d.Papers, d.Events, d.Registry, d.Subscriptions, d.Webhooks, d.ProjectionVersions}
 }
+
+// Segments implements ports.ArchivedSegments: payloads in memory are not archived.
+func (s *Audit) Segments(context.Context, event.PartitionID, event.Sequence, int) ([]ports.ArchivedSegment, error) {
+	return nil, nil
+}

@@ -86,8 +86,14 @@ func TestGrants(t *testing.T) {
 		backbone_app:idempotency_keys:DISU backbone_app:installation:IS backbone_app:intents:S backbone_app:legal_entities:S
 		backbone_app:number_series:S backbone_app:partition_heads.partition_id:U backbone_app:partition_heads:S
 		backbone_app:principals:S backbone_app:projection_checkpoints:DISU backbone_app:schema:U backbone_app:stream_versions:S
-		backbone_archiver:event_keys:S backbone_archiver:event_payloads:S backbone_archiver:events:S backbone_archiver:partition_heads:S
+		backbone_archiver:event_keys:S backbone_archiver:event_payloads:DIS backbone_archiver:events:S backbone_archiver:partition_heads:S
 		backbone_archiver:schema:U backbone_archiver:stream_versions:S
+		backbone_archiver:archive_payloads():E backbone_archiver:restore_payloads():E backbone_archiver:replace_states():E backbone_archiver:await_archiving():E backbone_archiver:leases:S backbone_archiver:vouched_hash():E
+		backbone_archiver:archive_segments:DIS backbone_archiver:archive_states:DIS backbone_archiver:legal_entities:S backbone_archiver:pii_redactions:S
+		backbone_archiver:projection_checkpoints:S backbone_archiver:projections:S backbone_archiver:redaction_requests:S
+		backbone_eraser:archive_payloads():E backbone_eraser:restore_payloads():E backbone_eraser:replace_states():E backbone_eraser:await_archiving():E
+		backbone_eraser:archive_segments:S backbone_app:archive_segments:S backbone_reader:archive_segments:S
+		backbone_eraser:archive_states:S backbone_app:archive_states:S backbone_reader:archive_states:S
 		backbone_eraser:event_pii_subjects:S backbone_eraser:intent_pii_subjects:S backbone_eraser:event_payloads:S backbone_eraser:event_type_registry:S backbone_eraser:event_types:S backbone_eraser:events:S backbone_eraser:schema:U
 		backbone_reader:event_pii_subjects:S backbone_reader:intent_pii_subjects:S backbone_reader:business_keys:S backbone_reader:event_keys:S backbone_reader:event_payloads:S backbone_reader:event_type_registry:S
 		backbone_reader:event_types:S backbone_reader:events:S backbone_reader:installation:S backbone_reader:intents:S backbone_reader:legal_entities:S
@@ -128,10 +134,11 @@ func TestGrants(t *testing.T) {
 		       OR rolcanlogin AND rolname NOT IN ('backbone_owner', 'backbone_app', 'backbone_reader', 'backbone_eraser'))`), "roles with too many rights")
 	// The owner's migrations give functions to backbone_redactor and backbone_sealer; no other role is
 	// a member of another.
-	require.Equal(t, []string{"backbone_owner in backbone_redactor", "backbone_owner in backbone_sealer"}, pgtest.Column(t, conn, `
+	require.Equal(t, []string{"backbone_owner in backbone_archiver", "backbone_owner in backbone_redactor", "backbone_owner in backbone_sealer"}, pgtest.Column(t, conn, `
 		SELECT m.rolname || ' in ' || r.rolname FROM pg_auth_members a JOIN pg_roles m ON m.oid = a.member JOIN pg_roles r ON r.oid = a.roleid
 		WHERE m.rolname LIKE 'backbone%' OR r.rolname LIKE 'backbone%' ORDER BY 1`), "memberships")
-	require.Equal(t, []string{"extend_global_log backbone_sealer", "record_checkpoint backbone_sealer", "redact_payload backbone_redactor"}, pgtest.Column(t, conn, `
+	require.Equal(t, []string{"archive_payloads backbone_archiver", "await_archiving backbone_archiver", "extend_global_log backbone_sealer", "record_checkpoint backbone_sealer",
+		"redact_payload backbone_redactor", "replace_states backbone_archiver", "restore_payloads backbone_archiver"}, pgtest.Column(t, conn, `
 		SELECT p.proname || ' ' || pg_get_userbyid(p.proowner) FROM pg_proc p
 		WHERE p.pronamespace = 'backbone'::regnamespace AND pg_get_userbyid(p.proowner) <> 'backbone_owner' ORDER BY 1`), "functions of another owner")
 }

@@ -6,6 +6,7 @@ import (
 
 	"github.com/jackc/pgx/v5/pgxpool"
 
+	"github.com/erpbackbone/backbone/adapters/postgres/archive"
 	"github.com/erpbackbone/backbone/adapters/postgres/blindindex"
 	"github.com/erpbackbone/backbone/adapters/postgres/directory"
 	"github.com/erpbackbone/backbone/adapters/postgres/disclosure"
@@ -59,6 +60,7 @@ type Database struct {
 	BlindIndex          *blindindex.Store
 	Papers              *papers.Store
 	GlobalLog           *globallog.Store
+	Archive             *archive.Register
 
 	db      *pg.Database
 	closing sync.Once
@@ -71,6 +73,7 @@ type Chains struct {
 	ports.IntentAudit
 	ports.AccessReader
 	ports.PaperAudit
+	ports.ArchivedSegments
 	headReader
 	registryReader
 	subscriptionReader
@@ -103,7 +106,7 @@ type headReader interface {
 
 // Chains returns the stores that a verification reads.
 func (d *Database) Chains() Chains {
-	return Chains{d.Audit, d.Directory, d.Intents, d.AccessLog, d.Papers, d.Events, d.Registry, d.Subscriptions, d.Webhooks, d.ProjectionVersions}
+	return Chains{d.Audit, d.Directory, d.Intents, d.AccessLog, d.Papers, d.Archive, d.Events, d.Registry, d.Subscriptions, d.Webhooks, d.ProjectionVersions}
 }
 
 // Pool is the pool of reads, for read models that modules keep in this database.
@@ -133,7 +136,7 @@ func Open(ctx context.Context, c Config) (*Database, error) {
 		Audit:               eventlog.NewAudit(db, events),
 		PersonalRecords:     eventlog.NewPersonalRecords(db, events),
 		Snapshots:           streams.NewSnapshots(db),
-		Intents:             intents.New(db, directory),
+		Intents:             intents.New(db, directory, events),
 		Registry:            registry.New(db),
 		Directory:           directory,
 		Projections:         checkpoints,
@@ -149,6 +152,7 @@ func Open(ctx context.Context, c Config) (*Database, error) {
 		BlindIndex:          blindindex.New(db),
 		Papers:              papers.New(db),
 		GlobalLog:           globallog.New(db),
+		Archive:             archive.NewRegister(db),
 		db:                  db,
 	}, nil
 }

@@ -85,6 +85,7 @@ type Observer interface {
 type Config struct {
 	Log        Log
 	Snapshots  *snapshots.Entities // nil: there are none
+	Archived   *snapshots.Archived // states from which archived events are not needed; nil: there are none
 	Positions  Positions
 	Folds      Folds
 	Background Background

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -34,6 +35,8 @@ type entityRead struct {
 	newestAsOf event.Sequence         // AsOf of the newest that may stay, usable here or not
 	epoch      ports.SnapshotEpoch
 	exhausted  bool
+	// readsArchive says that archived events are folded: there is no state from which they are not needed.
+	readsArchive bool
 }
 
 // isLimited reports whether the caller does not see all events. Snapshots are of all events,
@@ -51,13 +54,14 @@ func (r *entityRead) headBound() event.Sequence {
 
 // foldProgress is an intermediate state of a fold.
 type foldProgress struct {
-	state   any
-	base    *ports.EntitySnapshot
-	after   event.Sequence // everything up to here is in the state
-	version event.Sequence
-	through event.Date
-	count   int
-	folded  int
+	state    any
+	base     *ports.EntitySnapshot
+	after    event.Sequence // everything up to here is in the state
+	version  event.Sequence
+	through  event.Date
+	count    int
+	folded   int
+	archived bool // archived events had to be folded: the next read has a snapshot instead
 }
 
 func (r *entityRead) read(ctx context.Context) (State, error) {
@@ -81,7 +85,7 @@ func (r *entityRead) read(ctx context.Context) (State, error) {
 	if now := r.service.foldOf(r.query); now.name != r.fold.name {
 		// A version was registered during the fold, so events before and after were upcast to
 		// different versions.
-		r.fold, r.snapshots, r.newestAsOf, r.exhausted = now, nil, 0, false
+		r.fold, r.snapshots, r.newestAsOf, r.exhausted, r.readsArchive = now, nil, 0, false, false
 		return r.read(ctx)
 	}
 	asOf, reached := r.known, Strong
@@ -193,6 +197,17 @@ func (r *entityRead) foldLog(ctx context.Context) (foldProgress, error) {
 			r.exhausted = true
 			return p, nil
 		}
+		if !r.readsArchive && slices.ContainsFunc(page, func(e event.Recorded) bool { return e.Payload == nil }) {
+			next, found, err := r.takeArchived(ctx, p)
+			if err != nil {
+				return p, err
+			}
+			if r.readsArchive = !found; found {
+				p = next
+			}
+			first = true
+			continue
+		}
 		first = false
 		for i := range page {
 			e := &page[i]
@@ -228,6 +243,7 @@ func (r *entityRead) readPage(ctx context.Context, after event.Sequence, first b
 	}
 	page, err = r.service.Log.SearchEvents(readCtx, ports.EventQuery{
 		Partition: r.query.LegalEntity.Partition, Key: r.key, Types: r.types, After: after, Until: r.known, EffectiveTo: r.query.AsOf, Limit: foldPageEvents, Bytes: foldPageBytes,
+		OnlineOnly: !r.readsArchive,
 	}, 0)
 	if err != nil && readCtx.Err() != nil && ctx.Err() == nil {
 		return page, false, nil
@@ -257,6 +273,7 @@ func (r *entityRead) apply(p *foldProgress, e *event.Recorded) error {
 	}
 	p.count++
 	p.folded++
+	p.archived = p.archived || e.Archived
 	return nil
 }
 
@@ -271,26 +288,38 @@ func (r *entityRead) buildState(p foldProgress, asOf event.Sequence, reached Con
 }
 
 // saveSnapshot saves a snapshot in the background if enough events were folded since the
-// newest one. A read with as_of is not saved, because its state lacks events.
+// newest one, or archived ones had to be. A read with as_of is not saved, because its state lacks events.
 func (r *entityRead) saveSnapshot(p foldProgress, asOf event.Sequence, state json.RawMessage) {
-	if r.isLimited() || r.query.AsOf != nil || p.folded <= r.service.SnapshotEvery || asOf <= r.newestAsOf {
+	isDue := p.folded > r.service.SnapshotEvery || p.archived
+	if r.isLimited() || r.query.AsOf != nil || !isDue || asOf <= r.newestAsOf {
 		return
 	}
 	s, le := r.service, r.query.LegalEntity
-	if len(state) > snapshot.MaxBytes {
-		s.Logger.Warn("entity state exceeds the limit of snapshots; every read folds all events",
-			"entity_type", r.query.Type, "legal_entity", le.Code, "bytes", len(state), "limit", snapshot.MaxBytes)
+	if r.isTooLarge(state) {
 		return
 	}
-	taken := ports.EntitySnapshot{
-		Partition: le.Partition, EntityType: r.query.Type, EntityID: r.query.ID, AsOf: asOf, Version: p.version, Fold: r.fold.name,
-		EffectiveThrough: p.through, EventCount: p.count, CreatedAt: s.Clock.Now(), State: state,
-	}
-	epoch := r.epoch
+	taken, epoch := r.snapshotOf(p, asOf, state), r.epoch
 	s.Background.Do(fmt.Sprintf("entity %d %s", le.Partition, r.key), func(ctx context.Context) {
 		if _, err := s.Snapshots.Save(ctx, le.TenantID, taken, epoch); err != nil {
 			s.Logger.WarnContext(ctx, "entity snapshot could not be saved; a later read tries again",
 				"code", fault.CodeOf(err), "entity_type", taken.EntityType, "legal_entity", le.Code)
 		}
 	})
+}
+
+// isTooLarge reports, and logs, that a state cannot be a snapshot.
+func (r *entityRead) isTooLarge(state json.RawMessage) bool {
+	if len(state) <= snapshot.MaxBytes {
+		return false
+	}
+	r.service.Logger.Warn("entity state exceeds the limit of snapshots; every read folds all events",
+		"entity_type", r.query.Type, "legal_entity", r.query.LegalEntity.Code, "bytes", len(state), "limit", snapshot.MaxBytes)
+	return true
+}
+
+func (r *entityRead) snapshotOf(p foldProgress, asOf event.Sequence, state json.RawMessage) ports.EntitySnapshot {
+	return ports.EntitySnapshot{
+		Partition: r.query.LegalEntity.Partition, EntityType: r.query.Type, EntityID: r.query.ID, AsOf: asOf, Version: p.version, Fold: r.fold.name,
+		EffectiveThrough: p.through, EventCount: p.count, CreatedAt: r.service.Clock.Now(), State: state,
+	}
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/snapshots"
+	"github.com/erpbackbone/backbone/domain/archive"
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -67,6 +68,7 @@ type Config struct {
 	// runs in Background. If either is nil, none are stored. A snapshot saves time only:
 	// every version that a plan read is checked under the append lock.
 	Snapshots  *snapshots.Streams
+	Archived   *snapshots.Archived // states from which archived events are not needed; nil: there are none
 	Background Background
 	// ReadingID identifies the upcasters that stored events are read through; it changes with
 	// every further one. A snapshot that was folded under another id is not used. nil: events
@@ -127,6 +129,11 @@ func New(c Config) (*Service, error) {
 		Config: c, states: states,
 		maySubmit: map[string]bool{}, files: make(chan struct{}, maxFilesAtOnce),
 	}, nil
+}
+
+// ArchivedState folds the state of a stream for the archive, see StateCache.ArchivedState.
+func (s *Service) ArchivedState(ctx context.Context, le ports.LegalEntity, stream event.StreamID, through event.Sequence) (state archive.State, needed, found bool, err error) {
+	return s.states.ArchivedState(ctx, le, stream, through)
 }
 
 // Caller is the authenticated person or system, from the verified token.

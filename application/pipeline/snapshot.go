@@ -7,6 +7,7 @@ import (
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/snapshots"
+	"github.com/erpbackbone/backbone/domain/archive"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/domain/snapshot"
@@ -22,6 +23,7 @@ type Background interface {
 // none.
 type snapshotStore struct {
 	snapshots  *snapshots.Streams
+	archived   *snapshots.Archived // nil: there are none
 	background Background
 	clock      ports.Clock
 	ids        ports.IDSource
@@ -34,7 +36,7 @@ func newSnapshotStore(c Config) *snapshotStore {
 	if c.Snapshots == nil || c.Background == nil {
 		return nil
 	}
-	return &snapshotStore{c.Snapshots, c.Background, c.Clock, c.IDs, c.Logger, event.Version(c.SnapshotEvery), c.ReadingID}
+	return &snapshotStore{c.Snapshots, c.Archived, c.Background, c.Clock, c.IDs, c.Logger, event.Version(c.SnapshotEvery), c.ReadingID}
 }
 
 // stateType names the snapshots of a stream. The name includes the reading id, so a
@@ -80,9 +82,9 @@ func (s *snapshotStore) read(ctx context.Context, k stateKey, fold module.Fold) 
 	return foldedState{state: state, version: found.Version, snapshotVersion: found.Version}, epoch, nil
 }
 
-// isDue reports whether enough events were folded since the last snapshot.
+// isDue reports whether enough events were folded since the last snapshot, or archived ones had to be.
 func (s *snapshotStore) isDue(fold module.Fold, f foldedState) bool {
-	return s != nil && fold.Codec != nil && f.version-f.snapshotVersion >= s.every
+	return s != nil && fold.Codec != nil && (f.version-f.snapshotVersion >= s.every || f.archived)
 }
 
 // saveInBackground takes a snapshot in the background and reports whether Background
@@ -103,7 +105,7 @@ func (s *snapshotStore) saveNow(ctx context.Context, states *StateCache, k state
 	if err != nil {
 		return err
 	}
-	if f, err = states.advance(ctx, k, fold, f, false); err != nil || f.version-f.snapshotVersion < s.every {
+	if f, err = states.advance(ctx, k, fold, f, false, 0); err != nil || f.version-f.snapshotVersion < s.every && !f.archived {
 		return err
 	}
 	state, err := fold.Codec.Encode(f.state)
@@ -121,4 +123,56 @@ func (s *snapshotStore) saveNow(ctx context.Context, states *StateCache, k state
 		SchemaVersion: fold.Codec.Version, State: state, CreatedAt: now,
 	}, epoch)
 	return err
+}
+
+// loadStored returns the newest state that is stored, as a snapshot or with the archive, or that of an empty stream.
+func (s *snapshotStore) loadStored(ctx context.Context, k stateKey, fold module.Fold) (foldedState, error) {
+	f := s.load(ctx, k, fold)
+	if archived, found, err := s.loadArchived(ctx, k, fold); err != nil || found && archived.version > f.version {
+		return archived, err
+	}
+	return f, nil
+}
+
+// loadArchived returns the newest state that is stored with the archive and that this fold can decode.
+func (s *snapshotStore) loadArchived(ctx context.Context, k stateKey, fold module.Fold) (f foldedState, found bool, err error) {
+	if s == nil {
+		return f, false, nil
+	}
+	stored, err := s.archived.Stream(ctx, ports.LegalEntity{TenantID: k.tenantID, Partition: k.partition}, k.stream)
+	if err != nil || stored == nil || stored.Fold != s.stateType(k) || stored.Schema != fold.Codec.Version {
+		return f, false, err
+	}
+	state, err := fold.Codec.Decode(stored.State)
+	if err != nil {
+		s.log.WarnContext(ctx, "state of the archive cannot be decoded and is not used; the events are folded",
+			"code", "snapshot.damaged", "stream_type", k.stream.Type, "partition", uint32(k.partition), "version", stored.AsOf)
+		return f, false, nil //nolint:nilerr // logged above; folding gives the same state
+	}
+	return foldedState{state: state, version: event.Version(stored.AsOf), snapshotVersion: event.Version(stored.AsOf)}, true, nil
+}
+
+// ArchivedState folds the state of a stream as of a sequence, from which plans go on when the events up to there are
+// archived. needed is false if no module folds such streams; found is false if the module keeps no states of them, this one
+// is too large, or states are not stored.
+func (s *StateCache) ArchivedState(ctx context.Context, le ports.LegalEntity, stream event.StreamID, through event.Sequence) (state archive.State, needed, found bool, err error) {
+	fold, declared := s.folds.Fold(stream.Type)
+	if !declared {
+		return state, false, false, nil
+	}
+	if s.snapshots == nil || s.snapshots.archived == nil || fold.Codec == nil {
+		return state, true, false, nil
+	}
+	k := stateKey{le.TenantID, le.Partition, stream}
+	name := s.snapshots.stateType(k) // before the events are read
+	f, err := s.advance(ctx, k, fold, foldedState{state: fold.New()}, false, through)
+	if err != nil {
+		return state, true, false, err
+	}
+	text, err := fold.Codec.Encode(f.state)
+	if err != nil || len(text) > snapshot.MaxBytes {
+		return state, true, false, err
+	}
+	redactions, err := s.snapshots.archived.StreamRedactions(ctx, le.Partition, stream, f.version)
+	return archive.State{Key: archive.StreamKey(stream), AsOf: uint64(f.version), Fold: name, Schema: fold.Codec.Version, Redactions: redactions, State: text}, true, true, err
 }

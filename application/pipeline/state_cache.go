@@ -49,6 +49,7 @@ type foldedState struct {
 	version         event.Version
 	hasNewerAppend  bool          // this node has appended to the stream after version; other nodes' appends are not noticed
 	snapshotVersion event.Version // of the newest snapshot, stored or being stored
+	archived        bool          // archived events were folded since
 }
 
 // foldPageEvents and foldPageBytes bound one read of a stream.
@@ -102,29 +103,42 @@ func (s *StateCache) load(ctx context.Context, k stateKey, useCache bool) (folde
 	if !ok {
 		return foldedState{}, false, fmt.Errorf("no module declares a fold of stream type %q", k.stream.Type)
 	}
-	if !found {
+	switch {
+	case found:
+	case fold.IsLong:
 		cached = s.snapshots.load(ctx, k, fold)
+	default:
+		cached.state = fold.New()
 	}
-	cached, err := s.advance(ctx, k, fold, cached, found)
+	cached, err := s.advance(ctx, k, fold, cached, found, 0)
 	if err != nil {
 		return foldedState{}, false, err
 	}
 	cached.hasNewerAppend = false
 	if s.snapshots.isDue(fold, cached) && s.snapshots.saveInBackground(s, k, fold) {
-		cached.snapshotVersion = cached.version
+		cached.snapshotVersion, cached.archived = cached.version, false
 	}
 	s.put(k, cached)
 	return cached, false, nil
 }
 
-// advance folds the events after a state. A shared state is cloned first.
-func (s *StateCache) advance(ctx context.Context, k stateKey, fold module.Fold, f foldedState, shared bool) (foldedState, error) {
+// advance folds the events after a state, up to a sequence; 0 is the end. A shared state is cloned first. Where events are
+// archived, it begins with the newest state that is stored.
+func (s *StateCache) advance(ctx context.Context, k stateKey, fold module.Fold, f foldedState, shared bool, until event.Sequence) (foldedState, error) {
+	onlineOnly := fold.Codec != nil && !shared
 	for {
 		page, more, err := s.reader.ReadStream(ctx, ports.StreamQuery{
-			Partition: k.partition, Stream: k.stream, From: f.version + 1, Limit: foldPageEvents, Bytes: foldPageBytes,
+			Partition: k.partition, Stream: k.stream, From: f.version + 1, Until: until, Limit: foldPageEvents, Bytes: foldPageBytes, OnlineOnly: onlineOnly,
 		})
 		if err != nil {
 			return foldedState{}, err
+		}
+		if onlineOnly && slices.ContainsFunc(page, func(e event.Recorded) bool { return e.Payload == nil }) {
+			onlineOnly, shared = false, false
+			if f, err = s.loadBefore(ctx, k, fold, f, until); err != nil {
+				return foldedState{}, err
+			}
+			continue
 		}
 		if len(page) > 0 && shared {
 			f.state, shared = fold.Clone(f.state), false
@@ -145,12 +159,24 @@ func (s *StateCache) advance(ctx context.Context, k stateKey, fold module.Fold, 
 			if err := fold.Apply(f.state, e, data); err != nil {
 				return foldedState{}, fmt.Errorf("fold event %s: %w", e.ID, err)
 			}
-			f.version = e.StreamVersion
+			f.version, f.archived = e.StreamVersion, f.archived || e.Archived
 		}
 		if len(page) < foldPageEvents && !more {
 			return f, nil
 		}
 	}
+}
+
+// loadBefore returns the newest stored state that is not after a sequence, or f; 0 is the end.
+func (s *StateCache) loadBefore(ctx context.Context, k stateKey, fold module.Fold, f foldedState, until event.Sequence) (foldedState, error) {
+	if until == 0 {
+		return s.snapshots.loadStored(ctx, k, fold)
+	}
+	archived, found, err := s.snapshots.loadArchived(ctx, k, fold) // of segments before that of the sequence
+	if err != nil || !found {
+		return f, err
+	}
+	return archived, nil
 }
 
 // markAppended marks the cached states of streams that this node has just appended to, so

@@ -53,10 +53,17 @@ type Config struct {
 	Chains        ports.ChainVerifier
 	Notes         ports.NoteSigner
 	Exports       ports.ExportStore
+	Archive       Archive // nil: payloads are not archived
 	Clock         ports.Clock
 	IDs           ports.IDSource
 	Logger        *slog.Logger
 	Poll          time.Duration // how often a worker looks for approved requests; positive
+}
+
+// Archive has payloads that are not in the store.
+type Archive interface {
+	// Forget brings the payload of an event back into the store and deletes every copy of it that is archived.
+	Forget(ctx context.Context, le ports.LegalEntity, n event.Sequence) error
 }
 
 func (c Config) check() error {

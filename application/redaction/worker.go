@@ -160,6 +160,11 @@ func (c Config) takeStep(ctx context.Context, all entities, r ports.RedactionReq
 	}
 	switch r.State {
 	case shredding.RedactionApproved:
+		if c.Archive != nil {
+			if err := c.Archive.Forget(ctx, le, r.Sequence); err != nil {
+				return r, err
+			}
+		}
 		return c.carryOut(ctx, r)
 	case shredding.RedactionRedacted:
 		if err := c.announce(ctx, le, r); err != nil {

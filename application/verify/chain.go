@@ -34,7 +34,9 @@ type chain struct {
 
 	logName     string
 	comparisons []comparison
-	latest      bool // comparisons note events after those that the run checks
+	latest      bool                      // comparisons note events after those that the run checks
+	lost        []event.Sequence          // of events whose archived payload cannot be read
+	restored    map[string]event.Sequence // by stream of a range: the newest event that says that its payloads came back
 }
 
 func newChain(r *run, report *EntityReport, le ports.LegalEntity, genesis event.Hash) *chain {
@@ -92,9 +94,20 @@ func (c *chain) check(e *event.Recorded, rows []ports.PersonalRow, rowsKnown boo
 		found(TimeBackwards, "recorded earlier than the event before it")
 	}
 	damaged := e.Payload == nil
-	if e.Payload == nil {
+	switch {
+	case e.Payload == nil && e.Archived: // checkSegments reports it
+		if len(c.lost) < maxLost {
+			c.lost = append(c.lost, e.Sequence)
+		}
+		if len(c.redactions.records[e.Sequence]) > 0 {
+			c.redactions.lost[e.Sequence] = true
+		}
+	case e.Payload == nil:
 		found(PayloadMissing, "the event has no payload")
-	} else {
+	default:
+		if e.Archived {
+			r.Archived++
+		}
 		stored := event.HashPayload(e.Salt, e.Payload)
 		c.redactions.note(e, stored)
 		if c.keys != nil {
@@ -147,6 +160,11 @@ func (c *chain) readAnnouncement(e *event.Recorded, found func(FindingKind, stri
 		}
 		erased.Sequence = e.Sequence
 		c.report.Erasures = append(c.report.Erasures, erased)
+	case payloadsRestored:
+		if c.restored == nil {
+			c.restored = map[string]event.Sequence{}
+		}
+		c.restored[e.Stream.ID] = e.Sequence
 	case payloadRedacted:
 		var a announcement
 		if !decodeData(e, &a) {

@@ -184,6 +184,9 @@ func intentDisagreement(r *ports.BoundIntent) string {
 	if r.EventIntent != r.Intent.ID {
 		return "has no event that binds it"
 	}
+	if r.Lost { // checkSegments reports the file
+		return ""
+	}
 	kept, bound := intent.BindingOf(r.EventPayload)
 	if !bound {
 		return "has no event that binds it"

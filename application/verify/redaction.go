@@ -48,12 +48,13 @@ type redactions struct {
 	repeated   []announcement                       // a second event of one redaction
 	suspects   map[event.Sequence]suspect
 	overflow   []event.Sequence
-	ungrounded bool // the records come without requests and events without marks: an export file of format 1
+	lost       map[event.Sequence]bool // events whose archived payload cannot be read
+	ungrounded bool                    // the records come without requests and events without marks: an export file of format 1
 }
 
 // init sets the records as they are before the events are read.
 func (r *redactions) init(records []ports.Redaction) {
-	r.records, r.initial, r.announced, r.suspects = map[event.Sequence][]ports.Redaction{}, map[event.ID]bool{}, map[string]announcement{}, map[event.Sequence]suspect{}
+	r.records, r.initial, r.announced, r.suspects, r.lost = map[event.Sequence][]ports.Redaction{}, map[event.ID]bool{}, map[string]announcement{}, map[event.Sequence]suspect{}, map[event.Sequence]bool{}
 	for _, x := range records {
 		r.initial[x.ID] = true
 	}
@@ -170,9 +171,9 @@ func (r *redactions) finish(report *EntityReport) {
 func (r *redactions) checkEvent(report *EntityReport, n event.Sequence, records []ports.Redaction, add func(FindingKind, event.Sequence, string, string)) {
 	s, found := r.suspects[n]
 	if !found {
-		// The event was read before its redaction, or it is missing, which another check reports.
+		// The event was read before its redaction, or its payload is missing or lost, which another check reports.
 		for _, x := range records {
-			if r.initial[x.ID] {
+			if r.initial[x.ID] && !r.lost[n] {
 				add(RedactionMismatch, n, x.EventID.String(), "there is a record of a redaction, but the event has no payload")
 			}
 		}

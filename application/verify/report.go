@@ -44,6 +44,9 @@ const (
 
 	CheckpointMismatch FindingKind = "checkpoint_mismatch" // a projection or publisher has read beyond the end, so it would skip events
 
+	ArchiveMismatch FindingKind = "archive_mismatch" // a segment of the archive is not the one of its manifest
+	ArchiveDamaged  FindingKind = "archive_damaged"  // a file of the archive is missing or was changed
+
 	PaperMismatch FindingKind = "paper_mismatch" // the sealed bytes of a paper are missing or were changed
 
 	StreamMismatch FindingKind = "stream_mismatch" // the row of a stream does not agree with its events
@@ -118,6 +121,7 @@ type EntityReport struct {
 	Checksum    string            `json:"head_checksum"`
 	Reference   *event.Sequence   `json:"reference_sequence,omitempty"` // of the earlier head that it was compared with
 	Sealed      uint64            `json:"sealed_values"`                // checked for their form
+	Archived    uint64            `json:"archived_payloads"`            // read from the archive
 	// UnboundIntents counts rows of intents from before events bound them. Nodes write no such
 	// row, so a number that grew has counted an invented one.
 	UnboundIntents uint64 `json:"unbound_intents"`

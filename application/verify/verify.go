@@ -29,6 +29,7 @@ type Store interface {
 	// EventTypeNumbers returns the numbers of the types that have one.
 	EventTypeNumbers(ctx context.Context, names []string) (map[string]ports.EventTypeName, error)
 	Head(ctx context.Context, p event.PartitionID) (ports.Head, error)
+	ports.ArchivedSegments
 	ports.DeadLetters
 	// ListProjections lists the versions of all projections.
 	ListProjections(ctx context.Context) ([]projection.Projection, error)
@@ -245,6 +246,10 @@ func (r *run) verify(ctx context.Context, store Store, le ports.LegalEntity) (En
 			c.abort()
 			return report, err
 		}
+	}
+	if err := c.checkSegments(ctx, store); err != nil {
+		c.abort()
+		return report, err
 	}
 	c.finish()
 	return report, nil

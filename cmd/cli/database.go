@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -50,7 +51,7 @@ func devConfig(f devFile) configs.Config {
 	c := configs.Default()
 	c.Database.DSN, c.Database.EraserDSN = configs.DSN(f.DSN), configs.DSN(f.EraserDSN)
 	c.KMS.Endpoint, c.KMS.CredentialsFile = f.KMS.Endpoint, f.KMS.Credentials
-	c.Erasure.ExportDirectory = f.Exports
+	c.Erasure.ExportDirectory, c.Archive.Directory = f.Exports, f.Archive
 	return c
 }
 
@@ -61,9 +62,13 @@ func readerFlags(cmd *cobra.Command, dsn, dataDir *string) {
 	f.StringVar(dataDir, "data-dir", defaultDataDir, "data folder of a running \"backbone dev\"")
 }
 
-func readerDSN(dsn, dataDir string) (string, error) {
+const archiveHelp = "folder of archived payloads (default: archive of the configuration)"
+
+// readerAddresses are the addresses of the database and of the archive to read. archiveDir wins over what is configured.
+func readerAddresses(dsn, dataDir, archiveDir string) (string, configs.Archive, error) {
 	config, err := readerConfig("", dsn, dataDir)
-	return config.Database.DSN.Reveal(), err
+	config.Archive.Directory = cmp.Or(archiveDir, config.Archive.Directory)
+	return config.Database.DSN.Reveal(), config.Archive, err
 }
 
 // readerConfig returns the configuration of the database to read: of the DSN alone if it is

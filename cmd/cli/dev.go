@@ -76,6 +76,7 @@ type devFile struct {
 	EraserDSN     string            `json:"eraser_dsn"`
 	KMS           devKMS            `json:"kms"`
 	Exports       string            `json:"exports"` // folder of receipts, certificates and exports of keys
+	Archive       string            `json:"archive"` // folder of archived payloads
 	Tenant        string            `json:"tenant"`
 	LegalEntities []string          `json:"legal_entities"`
 	Tokens        map[string]string `json:"tokens"`
@@ -105,6 +106,7 @@ const (
 	devDatabase  = "backbone"
 	devKeys      = "kms"           // folder
 	devExports   = "exports"       // folder
+	devArchive   = "archive"       // folder
 	devKeysAudit = "kms-audit.log" // outside the folder of the keys
 	stopTimeout  = 30 * time.Second
 )
@@ -166,7 +168,10 @@ func runDev(ctx context.Context, o devOptions) (err error) {
 	}
 	config.HTTP.Listen = listener.Addr().String()
 	config.KMS.LocalDirectory, config.KMS.AllowLocal = filepath.Join(absolute, devKeys), true
-	config.Erasure.ExportDirectory = filepath.Join(absolute, devExports)
+	config.Erasure.ExportDirectory, config.Archive.Directory = filepath.Join(absolute, devExports), filepath.Join(absolute, devArchive)
+	if err := os.MkdirAll(config.Archive.Directory, 0o700); err != nil {
+		return err
+	}
 	config.Node.ID = "dev"  // the same at every start, since erasures wait for nodes that stopped without a report
 	config.Rotation.At = "" // only `backbone keys rotate` rotates keys
 	if o.NATS {
@@ -211,7 +216,7 @@ func serveDev(ctx context.Context, o devOptions, dir string, listener net.Listen
 	endpoint, credentials := server.KeyService()
 	file := devFile{
 		HTTP: "http://" + listener.Addr().String(), DSN: config.Database.DSN.Reveal(), EraserDSN: config.Database.EraserDSN.Reveal(),
-		Exports: config.Erasure.ExportDirectory, KMS: devKMS{Endpoint: endpoint, Credentials: credentials},
+		Exports: config.Erasure.ExportDirectory, Archive: config.Archive.Directory, KMS: devKMS{Endpoint: endpoint, Credentials: credentials},
 		Tenant: demo.Tenant, Tokens: state.Tokens, NATS: config.NATS.URLs.Reveal(),
 	}
 	for _, e := range demo.Entities {

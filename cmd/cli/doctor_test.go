@@ -43,7 +43,7 @@ func as(t *testing.T, role, dsn string) string {
 func migratedLog(t *testing.T) string {
 	t.Helper()
 	dsn := moduletest.Database(t, modules.BuiltIn()...)
-	s, err := wire.OpenReader(t.Context(), as(t, "backbone_app", dsn))
+	s, err := wire.OpenReader(t.Context(), as(t, "backbone_app", dsn), configs.Archive{})
 	require.NoError(t, err)
 	defer s.Close()
 	require.NoError(t, s.Directory.Bootstrap(t.Context(), ports.Installation{LogName: "test.example.org"}))

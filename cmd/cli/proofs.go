@@ -18,6 +18,7 @@ import (
 	"github.com/erpbackbone/backbone/application/globallog"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	domain "github.com/erpbackbone/backbone/domain/globallog"
@@ -32,7 +33,7 @@ const (
 
 func proveCommand() *cobra.Command {
 	var o proveOptions
-	var dsn, dataDir, server, token string
+	var dsn, dataDir, archiveDir, server, token string
 	cmd := &cobra.Command{
 		Use:   "prove [EVENT]",
 		Short: "Write a proof that an event was recorded, for a reader without access to the log",
@@ -69,7 +70,7 @@ func proveCommand() *cobra.Command {
 				}
 				return proveByServer(cmd.Context(), &s, o)
 			}
-			if o.DSN, err = readerDSN(dsn, dataDir); err != nil {
+			if o.DSN, o.Archive, err = readerAddresses(dsn, dataDir, archiveDir); err != nil {
 				return err
 			}
 			return prove(cmd.Context(), o)
@@ -77,6 +78,7 @@ func proveCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	readerFlags(cmd, &dsn, &dataDir)
+	f.StringVar(&archiveDir, "archive", "", archiveHelp)
 	f.StringVar(&o.Since, "since", "", "prove that the log begins with that of this checkpoint, as it was exported")
 	f.StringVar(&server, "server", "", "ask this server, instead of reading a database")
 	tokenFlag(cmd, &token)
@@ -96,14 +98,15 @@ func proveByServer(ctx context.Context, s *session, o proveOptions) error {
 
 // proveOptions are the flags of `backbone prove`.
 type proveOptions struct {
-	DSN   string
-	Event event.ID
-	Since string // file of a checkpoint; "": the event is proven
+	DSN     string
+	Archive configs.Archive
+	Event   event.ID
+	Since   string // file of a checkpoint; "": the event is proven
 	output
 }
 
 func prove(ctx context.Context, o proveOptions) error {
-	store, err := wire.OpenReader(ctx, o.DSN)
+	store, err := wire.OpenReader(ctx, o.DSN, o.Archive)
 	if err != nil {
 		return err
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/modules"
@@ -35,7 +36,7 @@ func newAuditedBooks(t *testing.T) *auditedBooks {
 	t.Helper()
 	b := &auditedBooks{dir: t.TempDir()}
 	b.superuser = moduletest.Database(t, modules.BuiltIn()...)
-	store, err := wire.OpenReader(t.Context(), b.as("backbone_app"))
+	store, err := wire.OpenReader(t.Context(), b.as("backbone_app"), configs.Archive{})
 	require.NoError(t, err)
 	t.Cleanup(store.Close)
 	require.NoError(t, store.Directory.Bootstrap(t.Context(), ports.Installation{LogName: "books.example.org"}))
@@ -95,7 +96,7 @@ func (b *auditedBooks) redact(t *testing.T) {
 	redactor, err := eventlog.OpenRedactor(ctx, b.as("backbone_eraser"))
 	require.NoError(t, err)
 	defer redactor.Close()
-	store, err := wire.OpenReader(ctx, b.as("backbone_app"))
+	store, err := wire.OpenReader(ctx, b.as("backbone_app"), configs.Archive{})
 	require.NoError(t, err)
 	defer store.Close()
 	entities, err := store.Directory.LegalEntities(ctx, "acme")

@@ -22,7 +22,7 @@ import (
 
 func verifyCommand(modules []plugin.Module) *cobra.Command {
 	o := verifyOptions{Modules: modules}
-	var dsn, dataDir, config, server, token string
+	var dsn, dataDir, archiveDir, config, server, token string
 	cmd := &cobra.Command{
 		Use:   "verify",
 		Short: "Prove that history was not rewritten",
@@ -73,6 +73,7 @@ func verifyCommand(modules []plugin.Module) *cobra.Command {
 				if o.Config, err = readerConfig(config, dsn, dataDir); err != nil {
 					return exitError{2, err}
 				}
+				o.Config.Archive.Directory = cmp.Or(archiveDir, o.Config.Archive.Directory)
 				o.DSN = o.Config.Database.DSN.Reveal()
 			} else if dsn != "" || o.Tenant != "" || len(o.LegalEntities) > 0 {
 				return exitError{2, fmt.Errorf("an export file is verified as a whole: leave out --dsn, --tenant and --legal-entity")}
@@ -95,6 +96,7 @@ func verifyCommand(modules []plugin.Module) *cobra.Command {
 	f := cmd.Flags()
 	readerFlags(cmd, &dsn, &dataDir)
 	f.StringVar(&config, "config", "", configHelp)
+	f.StringVar(&archiveDir, "archive", "", archiveHelp)
 	f.StringVar(&o.Tenant, "tenant", "", "only this tenant")
 	f.StringSliceVar(&o.LegalEntities, "legal-entity", nil, "only these legal entities")
 	f.StringArrayVar(&o.Dumps, "dump", nil, "verify this file of \"backbone export-log\" instead of a database; may be repeated")
@@ -112,7 +114,7 @@ func verifyCommand(modules []plugin.Module) *cobra.Command {
 
 func exportLogCommand() *cobra.Command {
 	var o exportLogOptions
-	var dsn, dataDir string
+	var dsn, dataDir, archiveDir string
 	cmd := &cobra.Command{
 		Use:   "export-log FILE",
 		Short: "Write a legal entity's log to a file that can be verified offline",
@@ -126,7 +128,7 @@ func exportLogCommand() *cobra.Command {
 			"  backbone export-log --legal-entity DEMF - | gzip > DEMF.jsonl.gz",
 		Args: cobra.ExactArgs(1),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			if o.DSN, err = readerDSN(dsn, dataDir); err != nil {
+			if o.DSN, o.Archive, err = readerAddresses(dsn, dataDir, archiveDir); err != nil {
 				return err
 			}
 			o.File, o.output = args[0], newOutput(cmd, false)
@@ -135,6 +137,7 @@ func exportLogCommand() *cobra.Command {
 	}
 	f := cmd.Flags()
 	readerFlags(cmd, &dsn, &dataDir)
+	f.StringVar(&archiveDir, "archive", "", archiveHelp)
 	f.StringVar(&o.Tenant, "tenant", "", "id of the tenant, where several have the legal entity")
 	f.StringVar(&o.LegalEntity, "legal-entity", "", "code of the legal entity, or _ADMIN (required)")
 	required(cmd, "legal-entity")
@@ -240,7 +243,7 @@ type verdictText struct {
 }
 
 func (v *verdict) database(ctx context.Context, o verifyOptions, show *progress, options []verify.Option) error {
-	store, err := wire.OpenReader(ctx, o.DSN)
+	store, err := wire.OpenReader(ctx, o.DSN, o.Config.Archive)
 	if err != nil {
 		return err
 	}
@@ -417,6 +420,9 @@ func (p *page) remarks(r *verify.EntityReport, by string) {
 	if r.UnboundIntents > 0 {
 		p.line("%s: %s from before events bound them; the number must not grow", r.LegalEntity, counted(r.UnboundIntents, "intent"))
 	}
+	if r.Archived > 0 {
+		p.line("%s: %s read from the archive", r.LegalEntity, counted(r.Archived, "payload"))
+	}
 	if r.UnboundNumbers > 0 {
 		p.line("%s: %s of series from before events said which they took; the number must not grow", r.LegalEntity, counted(r.UnboundNumbers, "number"))
 	}
@@ -532,6 +538,7 @@ func (p *page) explained(r *verify.EntityReport) {
 // exportLogOptions are the flags of `backbone export-log`.
 type exportLogOptions struct {
 	DSN         string
+	Archive     configs.Archive
 	Tenant      string // needed where two tenants have the legal entity
 	LegalEntity string
 	File        string // "-": Out
@@ -540,7 +547,7 @@ type exportLogOptions struct {
 
 // exportLog writes the log of a legal entity to a file that can be verified offline.
 func exportLog(ctx context.Context, o exportLogOptions) error {
-	store, err := wire.OpenReader(ctx, o.DSN)
+	store, err := wire.OpenReader(ctx, o.DSN, o.Archive)
 	if err != nil {
 		return err
 	}

@@ -31,6 +31,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/administration"
 	eventappend "github.com/erpbackbone/backbone/application/append"
+	"github.com/erpbackbone/backbone/application/archive"
 	"github.com/erpbackbone/backbone/application/disclosure"
 	"github.com/erpbackbone/backbone/application/entities"
 	"github.com/erpbackbone/backbone/application/erasure"
@@ -63,7 +64,7 @@ func joinModules(join func(ports.SchemaCompiler, ...module.Module) (*module.Cata
 	for _, m := range modules {
 		declarations = append(declarations, m.Module)
 	}
-	catalog, err := join(schemas, append(declarations, module.Joined{administration.Module{}, pipeline.Module{}, jobs.Module{}, papers.Module{}, globallog.Module{}}, erasure.Module{}, streams.Module{})...)
+	catalog, err := join(schemas, append(declarations, module.Joined{administration.Module{}, pipeline.Module{}, jobs.Module{}, papers.Module{}, globallog.Module{}, archive.Module{}}, erasure.Module{}, streams.Module{})...)
 	if err != nil {
 		return nil, fmt.Errorf("modules: %w", err)
 	}
@@ -117,6 +118,7 @@ type App struct {
 	streams     *streams.Service
 	entities    *entities.Service
 	snapshots   *streams.SnapshotService
+	archived    *snapshots.Archived // nil without a key service, or an archive
 	heads       *subscriptions.HeadWatcher
 	globalLog   globalLog
 	feeds       *query.Feeds
@@ -168,17 +170,24 @@ func (o Options) completed() Options {
 
 // OpenStore opens the database of the log as the configuration says.
 func OpenStore(ctx context.Context, c configs.Config) (*postgres.Database, error) {
-	return postgres.Open(ctx, storeConfig(c, Options{}.completed()))
+	return openDatabase(ctx, c, Options{}.completed())
+}
+
+func openDatabase(ctx context.Context, c configs.Config, o Options) (_ *postgres.Database, err error) {
+	config := storeConfig(c, o)
+	if config.Archive, err = archiveFiles(ctx, c.Archive); err != nil {
+		return nil, err
+	}
+	return postgres.Open(ctx, config)
 }
 
 // OpenReader opens the database of the log at dsn for a tool that appends nothing, so that
-// the clock of its machine does not matter.
-func OpenReader(ctx context.Context, dsn string) (*postgres.Database, error) {
+// the clock of its machine does not matter. It finds archived payloads in the archive.
+func OpenReader(ctx context.Context, dsn string, archive configs.Archive) (*postgres.Database, error) {
 	c := configs.Default()
-	c.Database.DSN = configs.DSN(dsn)
-	config := storeConfig(c, Options{}.completed())
-	config.Limits.MaxClockSkew = -1
-	return postgres.Open(ctx, config)
+	c.Database.DSN, c.Archive = configs.DSN(dsn), archive
+	c.Engine.MaxClockSkew = -1
+	return openDatabase(ctx, c, Options{}.completed())
 }
 
 func storeConfig(c configs.Config, o Options) postgres.Config {
@@ -296,6 +305,9 @@ func (a *App) compose(ctx context.Context, in Infrastructure, o Options) (err er
 	if a.personal != nil { // without a key service there are none
 		authenticator := snapshots.NewAuthenticator(a.vault, a.logger, a.metrics)
 		entitySnapshots, streamSnapshots = snapshots.NewEntities(a.Store.Snapshots, authenticator), snapshots.NewStreams(a.Store.Snapshots, authenticator)
+		if a.Store.Archive != nil {
+			a.archived = snapshots.NewArchived(a.Store.Archive, a.Store.Snapshots, authenticator)
+		}
 	}
 	if err := a.composeDisclosures(a.administration, cursors, clock, ids); err != nil {
 		return err
@@ -319,7 +331,7 @@ func (a *App) compose(ctx context.Context, in Infrastructure, o Options) (err er
 		if err := a.personal.addErasures(a, a.administration, cursors, clock, ids); err != nil {
 			return err
 		}
-		if err := a.personal.addRedactions(a, in.Stores.Redactions, a.administration, clock, ids); err != nil {
+		if err := a.personal.addRedactions(ctx, a, in.Stores.Redactions, a.administration, clock, ids); err != nil {
 			return err
 		}
 	}
@@ -333,7 +345,7 @@ func (a *App) compose(ctx context.Context, in Infrastructure, o Options) (err er
 		Idempotency: a.Store.Intents, Reports: a.Reports, Clock: clock, IDs: ids, Retries: c.Intake.Retries, Logger: a.logger,
 		Limits: pipeline.Limits{KeyTTL: c.Idempotency.TTL, CachedStreams: c.Intake.CachedStreams, SnapshotEvery: c.Query.SnapshotEvery},
 		Sealer: a.vault, Opener: a.vault, Fingerprints: a.vault,
-		Snapshots: streamSnapshots, Background: a.background, ReadingID: a.Registry.ReadingID, Cursors: cursors, LegalEntities: a.Store.Directory,
+		Snapshots: streamSnapshots, Archived: a.archived, Background: a.background, ReadingID: a.Registry.ReadingID, Cursors: cursors, LegalEntities: a.Store.Directory,
 	})
 	if err != nil {
 		return err
@@ -343,7 +355,7 @@ func (a *App) compose(ctx context.Context, in Infrastructure, o Options) (err er
 		Clock: clock, Logger: a.logger,
 	})
 	a.entities, err = entities.New(entities.Config{
-		Log: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Snapshots: entitySnapshots, Positions: positions{a.Query, a.Reports}, Folds: a.Catalog, Background: a.background, Clock: clock,
+		Log: upcasting.UpcastReader(a.Store.Events, a.Upcaster), Snapshots: entitySnapshots, Archived: a.archived, Positions: positions{a.Query, a.Reports}, Folds: a.Catalog, Background: a.background, Clock: clock,
 		Logger: a.logger, Observer: a.metrics, ReadingID: a.Registry.ReadingID, Limits: entities.Limits{SnapshotEvery: c.Query.SnapshotEvery, FoldTimeout: c.Query.FoldBudget},
 	})
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/system"
 	"github.com/erpbackbone/backbone/application/disclosure"
 	"github.com/erpbackbone/backbone/application/fanout"
+	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/fault"
 	"github.com/erpbackbone/backbone/ports"
 )
@@ -84,7 +85,7 @@ func (a *App) publishTo(f *fanoutRunner, name string, broker ports.Publisher) er
 
 // FanoutStatus reports how far every legal entity of a database is published to NATS.
 func FanoutStatus(ctx context.Context, dsn string) ([]fanout.PartitionStatus, error) {
-	store, err := OpenReader(ctx, dsn)
+	store, err := OpenReader(ctx, dsn, configs.Archive{})
 	if err != nil {
 		return nil, err
 	}

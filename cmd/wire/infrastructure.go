@@ -9,6 +9,7 @@ import (
 	"github.com/erpbackbone/backbone/adapters/opa"
 	"github.com/erpbackbone/backbone/adapters/plugin"
 	"github.com/erpbackbone/backbone/adapters/postgres"
+	"github.com/erpbackbone/backbone/adapters/postgres/archive"
 	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/adapters/system"
 	eventappend "github.com/erpbackbone/backbone/application/append"
@@ -53,7 +54,7 @@ func connect(ctx context.Context, c configs.Config, o Options) (in Infrastructur
 	if in.Catalog, in.Policies, err = o.declarations(in.Schemas, c.Policy.CachedDecisions); err != nil {
 		return in, err
 	}
-	database, err := postgres.Open(ctx, storeConfig(c, o))
+	database, err := openDatabase(ctx, c, o)
 	if err != nil {
 		return in, err
 	}
@@ -84,8 +85,13 @@ func connect(ctx context.Context, c configs.Config, o Options) (in Infrastructur
 		if err != nil {
 			return in, err
 		}
-		in.Stores.Redactions = redactor
-		in.Stores.Close = func() { database.Close(); redactor.Close() }
+		archiver, err := archive.OpenArchiver(ctx, dsn)
+		if err != nil {
+			redactor.Close()
+			return in, err
+		}
+		in.Stores.Redactions, in.Stores.Archiver = redactor, archiver
+		in.Stores.Close = func() { database.Close(); redactor.Close(); archiver.Close() }
 	}
 	return in, nil
 }

@@ -119,7 +119,7 @@ func OpenKeyring(ctx context.Context, c configs.Config, audit io.Writer) (_ *Key
 	if err := requireKeys(c); err != nil {
 		return nil, err
 	}
-	store, err := OpenReader(ctx, c.Database.DSN.Reveal())
+	store, err := OpenReader(ctx, c.Database.DSN.Reveal(), c.Archive)
 	if err != nil {
 		return nil, err
 	}
@@ -259,7 +259,7 @@ func RebuildIndex(ctx context.Context, c configs.Config) error {
 }
 
 func withIndex(ctx context.Context, c configs.Config, run func(ports.BlindIndex) error) error {
-	store, err := OpenReader(ctx, c.Database.DSN.Reveal())
+	store, err := OpenReader(ctx, c.Database.DSN.Reveal(), c.Archive)
 	if err != nil {
 		return err
 	}

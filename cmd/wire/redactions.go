@@ -2,6 +2,7 @@ package wire
 
 import (
 	"cmp"
+	"context"
 
 	"github.com/erpbackbone/backbone/application/redaction"
 	"github.com/erpbackbone/backbone/configs"
@@ -20,7 +21,7 @@ func redactorDSN(c configs.Config) string {
 
 // addRedactions composes the redaction worker and its service from the parts of the App.
 // Without the eraser's address there are none.
-func (p *personal) addRedactions(a *App, redactions ports.Redactions, journal ports.AdministrativeLog, clock ports.Clock, ids ports.IDSource) (err error) {
+func (p *personal) addRedactions(ctx context.Context, a *App, redactions ports.Redactions, journal ports.AdministrativeLog, clock ports.Clock, ids ports.IDSource) (err error) {
 	if redactions == nil {
 		return nil
 	}
@@ -28,6 +29,13 @@ func (p *personal) addRedactions(a *App, redactions ports.Redactions, journal po
 		Journal: journal, Redactions: redactions, Events: a.Store.Events, Rules: redaction.Rules{Types: a.Registry, Declared: a.Catalog, Upcaster: a.Upcaster},
 		LegalEntities: a.Store.Directory, ReadModels: a.targets, Announcer: announcer{a.appends, redactionActor, "redaction"}, Chains: chains{a.Store.Chains},
 		Notes: p.signer, Exports: p.Exports, Clock: clock, IDs: ids, Logger: a.logger, Poll: a.config.Erasure.Poll,
+	}
+	if a.config.Archive.IsConfigured() {
+		archiver, err := a.Archiver(ctx)
+		if err != nil {
+			return err
+		}
+		config.Archive = archiver
 	}
 	if p.redactionWorker, err = redaction.NewWorker(config); err != nil {
 		return err

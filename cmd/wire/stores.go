@@ -37,7 +37,9 @@ type Stores struct {
 	BlindIndex          ports.BlindIndex
 	Papers              ports.Papers
 	GlobalLog           GlobalLogStore
+	Archive             ArchiveStore     // nil: payloads are not archived
 	Redactions          ports.Redactions // nil: payloads cannot be redacted
+	Archiver            ports.Archiver   // nil: payloads cannot be archived
 
 	Chains verify.Store // what a verification reads
 	Ping   func(ctx context.Context) error
@@ -125,12 +127,18 @@ type GlobalLogStore interface {
 	ports.Checkpoints
 }
 
+// ArchiveStore knows what is in the archive.
+type ArchiveStore interface {
+	ports.ArchiveRegister
+	ports.ArchivedStates
+}
+
 // storesOf are the stores of a database.
 func storesOf(d *postgres.Database) Stores {
 	return Stores{
 		Appender: d.Appender, Events: d.Events, Audit: d.Audit, PersonalRecords: d.PersonalRecords, Snapshots: d.Snapshots, Intents: d.Intents, Registry: d.Registry, Directory: d.Directory,
 		Projections: d.Projections, ProjectionVersions: d.ProjectionVersions, ProjectionRows: d.ProjectionRows, ProjectionSnapshots: d.ProjectionSnapshots, ProjectionTargets: d.ProjectionTargets,
-		Subscriptions: d.Subscriptions, Webhooks: d.Webhooks, Publishers: d.Publishers, Leases: d.Leases, AccessLog: d.AccessLog, BlindIndex: d.BlindIndex, Papers: d.Papers, GlobalLog: d.GlobalLog,
+		Subscriptions: d.Subscriptions, Webhooks: d.Webhooks, Publishers: d.Publishers, Leases: d.Leases, AccessLog: d.AccessLog, BlindIndex: d.BlindIndex, Papers: d.Papers, GlobalLog: d.GlobalLog, Archive: d.Archive,
 		Chains: d.Chains(), Ping: d.Ping, Close: d.Close,
 	}
 }

@@ -188,7 +188,9 @@ type Skeleton struct {
 type Recorded struct {
 	Skeleton
 	Salt    Salt
-	Payload []byte // stored bytes: {"data":…,"dimensions":…,"entity_refs":…}; nil when archived or not asked for
+	Payload []byte // stored bytes: {"data":…,"dimensions":…,"entity_refs":…}; nil if it is missing or was not asked for
+	// Archived says that the payload was read from the archive; verification reads on where it should be and is not.
+	Archived bool
 	// Redactions are those that replaced values of the payload, the first one first. PayloadHash
 	// belongs to the payload as it was appended.
 	Redactions []Redaction

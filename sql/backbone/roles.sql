@@ -38,12 +38,15 @@ BEGIN
 END
 $$;
 
--- The owner creates functions that belong to the redactor and to the sealer. It gains no right by
+-- The owner creates functions that belong to the redactor, to the archiver and to the sealer. It gains no right by
 -- the membership: it owns the tables.
 DO $$
 BEGIN
     IF NOT pg_catalog.pg_has_role('backbone_owner', 'backbone_redactor', 'MEMBER') THEN
         GRANT backbone_redactor TO backbone_owner;
+    END IF;
+    IF NOT pg_catalog.pg_has_role('backbone_owner', 'backbone_archiver', 'MEMBER') THEN
+        GRANT backbone_archiver TO backbone_owner;
     END IF;
     IF NOT pg_catalog.pg_has_role('backbone_owner', 'backbone_sealer', 'MEMBER') THEN
         GRANT backbone_sealer TO backbone_owner;

@@ -37,6 +37,8 @@ var layers = []layer{
 	// Names are found in whichever form of Unicode and case they are written.
 	{"domain/blindindex/", []string{"domain/"}, []string{"golang.org/x/text/unicode/norm", "golang.org/x/text/cases"}},
 	{"domain/companyname/", []string{"domain/"}, []string{"golang.org/x/text/unicode/norm", "golang.org/x/text/cases"}},
+	// Compression of bytes in memory: no I/O.
+	{"domain/archive/", []string{"domain/"}, []string{"github.com/klauspost/compress/zstd"}},
 	// Hashes of Merkle trees: no I/O.
 	{"domain/globallog/", []string{"domain/"}, []string{"golang.org/x/mod/sumdb/tlog"}},
 	{"domain/", []string{"domain/"}, []string{"github.com/oklog/ulid/"}},
@@ -55,7 +57,7 @@ var layers = []layer{
 	{"adapters/postgres/projections/", []string{"domain/", "ports", "adapters/postgres/internal/", "adapters/postgres/eventlog"}, []string{""}},
 	{"adapters/postgres/subscriptions/", []string{"domain/", "ports", "adapters/postgres/internal/", "adapters/postgres/eventlog"}, []string{""}},
 	{"adapters/postgres/monitor/", []string{"domain/", "ports", "adapters/postgres/internal/", "adapters/postgres/eventlog"}, []string{""}},
-	{"adapters/postgres/intents/", []string{"domain/", "ports", "adapters/postgres/internal/", "adapters/postgres/directory"}, []string{""}},
+	{"adapters/postgres/intents/", []string{"domain/", "ports", "adapters/postgres/internal/", "adapters/postgres/directory", "adapters/postgres/eventlog"}, []string{""}},
 	{"adapters/postgres/migrate/", []string{"domain/", "ports", "adapters/postgres/internal/", "sql/"}, []string{""}},
 	{"adapters/postgres/*/", []string{"domain/", "ports", "adapters/postgres/internal/"}, []string{""}},
 	{"adapters/postgres/", []string{"domain/", "ports", "adapters/postgres/"}, []string{""}},

@@ -28,6 +28,7 @@ var confined = []struct {
 	{"github.com/hashicorp/golang-lru", []string{"adapters/opa/"}},
 	{"github.com/itchyny/gojq", []string{"adapters/jq/"}},
 	{"github.com/jackc/", []string{"adapters/postgres/", "adapters/embeddedpg/", "adapters/plugin/", "modules/*/adapters/postgres/", "modules/*/adapters/plugin/", "cmd/scaffold/skeleton/", "cmd/cli/", "cmd/wire/", "test/testkit/"}},
+	{"github.com/klauspost/compress/", []string{"domain/archive"}},
 	{"github.com/labstack/", []string{"adapters/httpapi/"}},
 	{"github.com/nats-io/nats-server/", []string{"test/testkit/natstest/"}},
 	{"github.com/nats-io/nats.go", []string{"adapters/nats/"}},

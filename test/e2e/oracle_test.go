@@ -6,6 +6,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/configs"
 	domain "github.com/erpbackbone/backbone/domain/event"
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/oracle"
@@ -22,7 +23,7 @@ type judgement struct {
 // requires of its stores in memory. `backbone verify` finds nothing there, or where its flags say.
 func judge(t *testing.T, dsn string, flags ...string) *judgement {
 	t.Helper()
-	store, err := wire.OpenReader(t.Context(), dsn)
+	store, err := wire.OpenReader(t.Context(), dsn, configs.Archive{})
 	require.NoError(t, err)
 	defer store.Close()
 	installed, err := store.Directory.Installation(t.Context())

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/erpbackbone/backbone/cmd/wire"
+	"github.com/erpbackbone/backbone/domain/archive"
 	"github.com/erpbackbone/backbone/domain/blindindex"
 	"github.com/erpbackbone/backbone/domain/disclosure"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -1807,6 +1808,97 @@ func (p globalLogStorePort) RecordCheckpoint(a0 context.Context, a1 ports.Signed
 	return
 }
 
+type archiveStorePort struct {
+	link *link
+	to   wire.ArchiveStore
+}
+
+func (p archiveStorePort) ArchiveSizes(a0 context.Context) (r0 map[event.PartitionID]ports.ArchiveSize, r1 error) {
+	lost, err := p.link.call(a0, about("ArchiveStore.ArchiveSizes"), func() error {
+		r0, r1 = p.to.ArchiveSizes(a0)
+		return r1
+	})
+	if lost {
+		r0 = *new(map[event.PartitionID]ports.ArchiveSize)
+	}
+	r1 = err
+	return
+}
+
+func (p archiveStorePort) EntityRedactions(a0 context.Context, a1 event.PartitionID, a2 string, a3 event.Sequence) (r0 uint64, r1 error) {
+	lost, err := p.link.call(a0, about("ArchiveStore.EntityRedactions", a1, a2), func() error {
+		r0, r1 = p.to.EntityRedactions(a0, a1, a2, a3)
+		return r1
+	})
+	if lost {
+		r0 = *new(uint64)
+	}
+	r1 = err
+	return
+}
+
+func (p archiveStorePort) EntityStatePage(a0 context.Context, a1 event.PartitionID, a2 string) (r0 ports.ArchivedStatePage, r1 bool, r2 error) {
+	lost, err := p.link.call(a0, about("ArchiveStore.EntityStatePage", a1, a2), func() error {
+		r0, r1, r2 = p.to.EntityStatePage(a0, a1, a2)
+		return r2
+	})
+	if lost {
+		r0 = *new(ports.ArchivedStatePage)
+		r1 = *new(bool)
+	}
+	r2 = err
+	return
+}
+
+func (p archiveStorePort) ProjectionsBehind(a0 context.Context, a1 event.PartitionID, a2 event.Sequence) (r0 []string, r1 error) {
+	lost, err := p.link.call(a0, about("ArchiveStore.ProjectionsBehind", a1), func() error {
+		r0, r1 = p.to.ProjectionsBehind(a0, a1, a2)
+		return r1
+	})
+	if lost {
+		r0 = *new([]string)
+	}
+	r1 = err
+	return
+}
+
+func (p archiveStorePort) Segments(a0 context.Context, a1 event.PartitionID, a2 event.Sequence, a3 int) (r0 []ports.ArchivedSegment, r1 error) {
+	lost, err := p.link.call(a0, about("ArchiveStore.Segments", a1, a3), func() error {
+		r0, r1 = p.to.Segments(a0, a1, a2, a3)
+		return r1
+	})
+	if lost {
+		r0 = *new([]ports.ArchivedSegment)
+	}
+	r1 = err
+	return
+}
+
+func (p archiveStorePort) StatePages(a0 context.Context, a1 event.PartitionID, a2 event.Sequence, a3 []string) (r0 []ports.ArchivedStatePage, r1 error) {
+	lost, err := p.link.call(a0, about("ArchiveStore.StatePages", a1), func() error {
+		r0, r1 = p.to.StatePages(a0, a1, a2, a3)
+		return r1
+	})
+	if lost {
+		r0 = *new([]ports.ArchivedStatePage)
+	}
+	r1 = err
+	return
+}
+
+func (p archiveStorePort) StreamStatePage(a0 context.Context, a1 event.PartitionID, a2 event.StreamID) (r0 ports.ArchivedStatePage, r1 bool, r2 error) {
+	lost, err := p.link.call(a0, about("ArchiveStore.StreamStatePage", a1, a2.Type, a2.ID), func() error {
+		r0, r1, r2 = p.to.StreamStatePage(a0, a1, a2)
+		return r2
+	})
+	if lost {
+		r0 = *new(ports.ArchivedStatePage)
+		r1 = *new(bool)
+	}
+	r2 = err
+	return
+}
+
 type redactionsPort struct {
 	link *link
 	to   ports.Redactions
@@ -1920,6 +2012,53 @@ func (p redactionsPort) Redactions(a0 context.Context, a1 event.PartitionID) (r0
 	return
 }
 
+type archiverPort struct {
+	link *link
+	to   ports.Archiver
+}
+
+func (p archiverPort) ArchivePayloads(a0 context.Context, a1 ports.LeavingPayloads) (r0 error) {
+	lost, err := p.link.call(a0, about("Archiver.ArchivePayloads", a1.Partition, a1.Redactions), func() error {
+		r0 = p.to.ArchivePayloads(a0, a1)
+		return r0
+	})
+	_ = lost
+	r0 = err
+	return
+}
+
+func (p archiverPort) AwaitArchiving(a0 context.Context) (r0 error) {
+	lost, err := p.link.call(a0, about("Archiver.AwaitArchiving"), func() error {
+		r0 = p.to.AwaitArchiving(a0)
+		return r0
+	})
+	_ = lost
+	r0 = err
+	return
+}
+
+func (p archiverPort) ReplaceStates(a0 context.Context, a1 ports.ArchivedStatePage, a2 []ports.ArchivedStatePage) (r0 error) {
+	lost, err := p.link.call(a0, about("Archiver.ReplaceStates", a1.Partition, a1.StatePage.FirstKey), func() error {
+		r0 = p.to.ReplaceStates(a0, a1, a2)
+		return r0
+	})
+	_ = lost
+	r0 = err
+	return
+}
+
+func (p archiverPort) RestorePayloads(a0 context.Context, a1 ports.ArchivedSegment, a2 []archive.Record) (r0 int, r1 error) {
+	lost, err := p.link.call(a0, about("Archiver.RestorePayloads", a1.Partition, a1.Records, a1.Object), func() error {
+		r0, r1 = p.to.RestorePayloads(a0, a1, a2)
+		return r1
+	})
+	if lost {
+		r0 = *new(int)
+	}
+	r1 = err
+	return
+}
+
 // wrapStores returns the ports as the node of a link has them.
 func wrapStores(l *link, to wire.Stores) wire.Stores {
 	to.Appender = eventAppenderPort{l, to.Appender}
@@ -1943,7 +2082,9 @@ func wrapStores(l *link, to wire.Stores) wire.Stores {
 	to.BlindIndex = blindIndexPort{l, to.BlindIndex}
 	to.Papers = papersPort{l, to.Papers}
 	to.GlobalLog = globalLogStorePort{l, to.GlobalLog}
+	to.Archive = archiveStorePort{l, to.Archive}
 	to.Redactions = redactionsPort{l, to.Redactions}
+	to.Archiver = archiverPort{l, to.Archiver}
 	return to
 }
 

@@ -295,7 +295,7 @@ func (i *installation) exec(statement string, values ...any) int64 {
 // backbone.installation in memory.
 func (i *installation) openReader() *postgres.Database {
 	i.t.Helper()
-	store, err := wire.OpenReader(i.t.Context(), as(i.t, "backbone_reader", i.dsn).Reveal())
+	store, err := wire.OpenReader(i.t.Context(), as(i.t, "backbone_reader", i.dsn).Reveal(), i.config.Archive)
 	require.NoError(i.t, err)
 	i.t.Cleanup(store.Close)
 	return store

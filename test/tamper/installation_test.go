@@ -84,6 +84,7 @@ func connect(t *testing.T, dsn string) *pgx.Conn {
 func install(t *testing.T) *installation {
 	t.Helper()
 	i := &installation{t: t, config: configs.Default(), tokens: map[string]string{}}
+	i.config.Archive.Directory = t.TempDir()
 	kms := kmstest.Serve(t, nil)
 	i.config.KMS.Endpoint, i.config.KMS.CredentialsFile = kms.Endpoint, kms.Credentials
 	i.config.Erasure.ExportDirectory = t.TempDir()
@@ -114,6 +115,7 @@ func install(t *testing.T) *installation {
 	for _, name := range projections {
 		require.Equal(t, "0", i.differences(name), name)
 	}
+	i.awaitProjections()
 	end()
 	require.NoError(t, i.super.Close(context.Background()))
 	return i
@@ -227,7 +229,8 @@ func (i *installation) setUpBooks() {
 // values, numbers of series, a redaction, and snapshots.
 func (i *installation) fillBooks(vendor string) {
 	i.t.Helper()
-	today := time.Now().UTC().Format(time.DateOnly)
+	began := time.Now()
+	today := began.UTC().Format(time.DateOnly)
 	i.execute("ap_clerk", "ap.register_vendor", object{
 		"natural_person": true, "country": "SE", "person": object{"name": "Mira Sandvik", "address": "Birkenweg 9", "vat_id": "SE 123456-7897 01"}, "party_id": "P7",
 	})
@@ -282,6 +285,9 @@ func (i *installation) fillBooks(vendor string) {
 	i.administer()
 	i.call("admin", http.MethodPut, "/api/streams/fleet.truck/T-1/metadata?legal_entity=DEMF", object{"max_count": 1000, "custom": object{"team": "north"}}, nil)
 	i.call("auditor", http.MethodGet, "/api/entities/vendor/"+vendor+"?legal_entity=DEMF", nil, nil)
+	i.awaitProjections()
+	i.allowYoung()
+	require.NotZero(i.t, i.archive(began).Payloads)
 	i.leaveSnapshots()
 	for _, name := range projections {
 		i.rebuild(name)

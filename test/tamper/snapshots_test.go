@@ -112,17 +112,22 @@ func (i *installation) answerClientSnapshot() string {
 // answerPlan plans a journal on a node that has no states of streams in memory.
 func (i *installation) answerPlan() string {
 	i.t.Helper()
+	return i.plan("gl_accountant", "gl.post_journal", object{"description": "Rent", "posting_date": time.Now().UTC().Format(time.DateOnly), "lines": []object{
+		{"account": "6000", "debit_credit": "debit", "amount": 7, "dimensions": object{"department": "D-3"}}, {"account": "2200", "debit_credit": "credit", "amount": 7},
+	}})
+}
+
+// plan plans an intent on a node that has no states of streams in memory.
+func (i *installation) plan(role, intentType string, payload object) string {
+	i.t.Helper()
 	node, err := pipeline.New(i.server.App.Pipeline.Config)
 	require.NoError(i.t, err)
-	payload := testkit.Must(json.Marshal(object{"description": "Rent", "posting_date": time.Now().UTC().Format(time.DateOnly), "lines": []object{
-		{"account": "6000", "debit_credit": "debit", "amount": 7, "dimensions": object{"department": "D-3"}}, {"account": "2200", "debit_credit": "credit", "amount": 7},
-	}}))
-	actor := event.Actor{Type: event.Human, ID: "person-gl_accountant", Name: "gl_accountant"}
+	actor := event.Actor{Type: event.Human, ID: "person-" + role, Name: role}
 	out, err := node.Submit(i.t.Context(), pipeline.Caller{
-		Principal: ports.Principal{TenantID: tenant, PersonID: actor.ID, PrincipalID: actor.ID, ActorType: actor.Type, Roles: []string{"gl_accountant"}},
+		Principal: ports.Principal{TenantID: tenant, PersonID: actor.ID, PrincipalID: actor.ID, ActorType: actor.Type, Roles: []string{role}},
 		Actor:     actor,
 	}, pipeline.Request{
-		Type: "gl.post_journal", LegalEntity: i.entity, Payload: payload, DryRun: true, Source: event.Source{System: "test", Channel: "api", Reference: "paper"},
+		Type: intentType, LegalEntity: i.entity, Payload: testkit.Must(json.Marshal(payload)), DryRun: true, Source: event.Source{System: "test", Channel: "api", Reference: "paper"},
 	})
 	answer := fmt.Sprint(out.Status, " ", fault.CodeOf(err))
 	for _, e := range out.Events {

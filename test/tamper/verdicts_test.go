@@ -449,6 +449,18 @@ var verdicts = []table{
 		edits: map[string]string{"sha256": "sha256(sealed || 'x'), sealed = sealed || 'x'", "sealed": "sealed || 'x', sha256 = sha256(sealed || 'x')"},
 	},
 	{
+		name: "backbone.archive_segments",
+		columns: []verdict{
+			proves("first_sequence last_sequence event_sequence records object object_digest", verify.ArchiveMismatch, verify.ArchiveDamaged, verify.PayloadMissing, verify.IntentMismatch),
+			proves("partition_id", verify.PayloadMissing, verify.IntentMismatch, verify.ArchiveMismatch),
+			isHarmless("archived_at", "operators read it"),
+		},
+		deleted: proves("", verify.PayloadMissing, verify.IntentMismatch), invented: proves("", verify.ArchiveMismatch),
+		edits: map[string]string{"last_sequence": "last_sequence + 1"},
+	},
+	harmlessTable("backbone.archive_states", "first_sequence partition_id first_key packed mac",
+		"a page proves that a node has made it; without it, or a state in it, the events are folded from the archive"),
+	{
 		name:    "backbone.log_ranges",
 		columns: []verdict{proves("first_position partition_id first_sequence count", verify.GlobalLogMismatch)},
 		deleted: proves("", verify.GlobalLogMismatch), invented: proves("", verify.GlobalLogMismatch),

@@ -37,7 +37,11 @@ func NewAudit(db *pg.Database, events *Reader) *Audit {
 
 // ChainPage implements ports.ChainReader. A limit of 0 reads to the end.
 func (s *Audit) ChainPage(ctx context.Context, p event.PartitionID, after event.Sequence, limit int) ([]event.Recorded, error) {
-	return s.events.EventsAfter(ctx, s.db.Reads, p, after, limit, nil)
+	events, err := s.events.eventsAfter(ctx, s.db.Reads, p, after, limit, nil)
+	if err != nil {
+		return nil, err
+	}
+	return s.events.FillForAudit(ctx, s.db.Reads, events)
 }
 
 // Redactions implements ports.RedactionReader.

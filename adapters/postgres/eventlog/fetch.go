@@ -138,7 +138,8 @@ type fetch struct {
 
 // BySequence fetches events in the order of sequences and leaves out those that do not exist.
 func (s *Reader) BySequence(ctx context.Context, p event.PartitionID, sequences []int64, withPayload bool) ([]event.Recorded, error) {
-	return s.fetch(ctx, p, "", sequences, withPayload, nil)
+	events, _, err := s.fetchWithin(ctx, p, "", sequences, withPayload, 0)
+	return events, err
 }
 
 // fetch is BySequence with two options. With a correlation, the sequences must be all that the
@@ -289,6 +290,16 @@ func (f *fetch) readPayloads(ctx context.Context, part []fetchTarget) error {
 // bytes. From then on it fetches the pages of that partition in parts of largeEventsPage
 // events.
 func (s *Reader) fetchWithin(ctx context.Context, p event.PartitionID, correlation string, sequences []int64, withPayload bool, bytes int) (events []event.Recorded, cut bool, err error) {
+	events, cut, err = s.fetchStored(ctx, p, correlation, sequences, withPayload, bytes)
+	if err != nil || !withPayload {
+		return events, cut, err
+	}
+	events, cutLater, err := s.FillArchived(ctx, s.db.Reads, events, bytes, Every)
+	return events, cut || cutLater, err
+}
+
+// fetchStored is fetchWithin without payloads of the archive.
+func (s *Reader) fetchStored(ctx context.Context, p event.PartitionID, correlation string, sequences []int64, withPayload bool, bytes int) (events []event.Recorded, cut bool, err error) {
 	if bytes <= 0 || !withPayload || len(sequences) <= 1 {
 		events, err = s.fetch(ctx, p, correlation, sequences, withPayload, nil)
 		return events, false, err

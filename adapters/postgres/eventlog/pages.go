@@ -23,10 +23,14 @@ func (s *Reader) EventsWithin(ctx context.Context, db eventlogdb.DBTX, p event.P
 		return s.eventsMeasured(ctx, db, p, after, limit, bytes, types)
 	}
 	cut := &byteCutter{DBTX: db, left: bytes}
-	events, err := s.EventsAfter(ctx, cut, p, after, limit, types)
+	events, err := s.eventsAfter(ctx, cut, p, after, limit, types)
 	if cut.cut {
 		s.large.Store(p, nil)
 	}
+	if err != nil {
+		return nil, err
+	}
+	events, _, err = s.FillArchived(ctx, db, events, bytes, ofTypes(types))
 	return events, err
 }
 
@@ -59,9 +63,14 @@ func (s *Reader) eventsOfTypes(ctx context.Context, db eventlogdb.DBTX, a *ports
 	if cut.cut {
 		s.large.Store(a.Partition, nil)
 	}
-	return decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsOfTypesAfterRow) payloadRow {
+	events, err := decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsOfTypesAfterRow) payloadRow {
 		return payloadRow{&r.BackboneEvent, r.Salt, r.Redactions, r.Payload}
 	})
+	if err != nil {
+		return nil, err
+	}
+	events, _, err = s.FillArchived(ctx, db, events, a.Bytes, ofTypes(a.Types))
+	return events, err
 }
 
 // byteCutter ends the rows of a query before the one whose last column, the payload, exceeds
@@ -115,9 +124,14 @@ func (s *Reader) eventsMeasured(ctx context.Context, db eventlogdb.DBTX, p event
 	if err == nil && len(rows) == limit {
 		s.large.Delete(p) // its events are no longer so large that the bytes cut a page
 	}
-	return decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsWithinRow) payloadRow {
+	events, err := decodeRows(ctx, rows, err, func(r *eventlogdb.ListEventsWithinRow) payloadRow {
 		return payloadRow{&r.BackboneEvent, r.Salt, r.Redactions, r.Payload}
 	})
+	if err != nil {
+		return nil, err
+	}
+	events, _, err = s.FillArchived(ctx, db, events, bytes, ofTypes(types))
+	return events, err
 }
 
 // PayloadSizes reads the stored sizes of payloads, in bytes; events without one are left out.

@@ -149,8 +149,14 @@ func (s *Reader) EventByID(ctx context.Context, p event.PartitionID, id event.ID
 		return event.Recorded{}, pg.Translate(ctx, err)
 	}
 	var r event.Recorded
-	err = payloadRow{&row.BackboneEvent, row.Salt, row.Redactions, row.Payload}.decode(&r)
-	return r, err
+	if err = (payloadRow{&row.BackboneEvent, row.Salt, row.Redactions, row.Payload}).decode(&r); err != nil {
+		return event.Recorded{}, err
+	}
+	filled, _, err := s.FillArchived(ctx, s.db.Reads, []event.Recorded{r}, 0, Every)
+	if err != nil {
+		return event.Recorded{}, err
+	}
+	return filled[0], nil
 }
 
 // TypesOf implements ports.EventReader.
@@ -175,7 +181,12 @@ func (s *Reader) TypesOf(ctx context.Context, events []ports.Cause) (map[ports.C
 
 // EventsOfStream implements ports.EventReader. A limit of 0 reads to the end.
 func (s *Reader) EventsOfStream(ctx context.Context, p event.PartitionID, stream event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
-	return s.eventsOfStream(ctx, s.db.Reads, p, stream, from, limit)
+	events, err := s.eventsOfStream(ctx, s.db.Reads, p, stream, from, limit)
+	if err != nil {
+		return nil, err
+	}
+	events, _, err = s.FillArchived(ctx, s.db.Reads, events, 0, Every)
+	return events, err
 }
 
 func (s *Reader) eventsOfStream(ctx context.Context, db eventlogdb.DBTX, p event.PartitionID, stream event.StreamID, from event.Version, limit int) ([]event.Recorded, error) {
@@ -190,6 +201,16 @@ func (s *Reader) eventsOfStream(ctx context.Context, db eventlogdb.DBTX, p event
 // EventsAfter reads events in the order of the log. Only events of the given types have
 // payloads; with no types, all have.
 func (s *Reader) EventsAfter(ctx context.Context, db eventlogdb.DBTX, p event.PartitionID, after event.Sequence, limit int, types []string) ([]event.Recorded, error) {
+	events, err := s.eventsAfter(ctx, db, p, after, limit, types)
+	if err != nil {
+		return nil, err
+	}
+	events, _, err = s.FillArchived(ctx, db, events, 0, ofTypes(types))
+	return events, err
+}
+
+// eventsAfter is EventsAfter without payloads of the archive.
+func (s *Reader) eventsAfter(ctx context.Context, db eventlogdb.DBTX, p event.PartitionID, after event.Sequence, limit int, types []string) ([]event.Recorded, error) {
 	if types == nil {
 		types = []string{}
 	}

@@ -27,19 +27,9 @@ var _ ports.Redactions = (*Redactor)(nil)
 
 // OpenRedactor connects as the eraser. Faults: store.dsn_invalid, store.unavailable.
 func OpenRedactor(ctx context.Context, eraserDSN string) (*Redactor, error) {
-	config, err := pgxpool.ParseConfig(eraserDSN)
+	pool, err := pg.OpenEraser(ctx, eraserDSN, "backbone redaction")
 	if err != nil {
-		return nil, pg.InvalidDSN("the database address")
-	}
-	config.MaxConns = 2
-	config.ConnConfig.RuntimeParams["application_name"] = "backbone redaction"
-	pool, err := pgxpool.NewWithConfig(ctx, config)
-	if err != nil {
-		return nil, pg.UnavailableFault(err)
-	}
-	if err := pool.Ping(ctx); err != nil {
-		pool.Close()
-		return nil, pg.UnavailableFault(err)
+		return nil, err
 	}
 	return &Redactor{pool: pool, queries: eventlogdb.New()}, nil
 }

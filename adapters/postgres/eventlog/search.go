@@ -25,7 +25,7 @@ const searchTime = 3 * time.Second
 
 // Events implements ports.EventReader. A limit of 0 reads to the end.
 func (s *Reader) Events(ctx context.Context, q ports.EventQuery) ([]event.Recorded, error) {
-	if q.Direction == ports.Forward && leaderOf(&q) == byLog && !hasFilters(&q) {
+	if q.Direction == ports.Forward && leaderOf(&q) == byLog && !hasFilters(&q) && !q.OnlineOnly {
 		b, empty, err := s.bounds(ctx, &q)
 		if err != nil || empty {
 			return []event.Recorded{}, err
@@ -59,7 +59,11 @@ func (s *Reader) SearchEvents(ctx context.Context, q ports.EventQuery, scan int)
 	if leaderOf(&q) == byCorrelation && !hasFilters(&q) {
 		correlation = q.CorrelationID
 	}
-	events, cut, err := s.fetchWithin(ctx, q.Partition, correlation, sequences, !q.WithoutData, q.Bytes)
+	fetch := s.fetchWithin
+	if q.OnlineOnly {
+		fetch = s.fetchStored
+	}
+	events, cut, err := fetch(ctx, q.Partition, correlation, sequences, !q.WithoutData, q.Bytes)
 	if err != nil {
 		return ports.EventScan{Events: []event.Recorded{}}, err
 	}
@@ -180,7 +184,7 @@ func (s *Reader) search(ctx context.Context, q *ports.EventQuery, b span, scan i
 			return found, err
 		}
 		match.Sequences = candidates
-		passed, err := s.queries.MatchEvents(ctx, s.db.Reads, match)
+		passed, err := s.match(ctx, match)
 		if err != nil {
 			return nil, err
 		}
@@ -204,6 +208,63 @@ func (s *Reader) search(ctx context.Context, q *ports.EventQuery, b span, scan i
 		}
 	}
 }
+
+// match finds the candidates that pass all filters, also those whose payloads are archived.
+func (s *Reader) match(ctx context.Context, filters *eventlogdb.MatchEventsParams) ([]int64, error) {
+	passed, err := s.queries.MatchEvents(ctx, s.db.Reads, filters)
+	if err != nil || !filters.Dimension.Valid && !filters.JsonPath.Valid {
+		return passed, err
+	}
+	archived, err := s.matchArchived(ctx, filters)
+	passed = append(passed, archived...) // those of a range that are in the database are in both
+	slices.Sort(passed)
+	return slices.Compact(passed), err
+}
+
+// matchArchived finds the candidates with archived payloads that pass. It reads the payloads of those alone that pass
+// all other filters.
+func (s *Reader) matchArchived(ctx context.Context, filters *eventlogdb.MatchEventsParams) ([]int64, error) {
+	a, err := s.archivedOf(ctx, s.db.Reads, event.PartitionID(filters.PartitionID), filters.Sequences)
+	if err != nil || len(a.segments) == 0 {
+		return nil, err
+	}
+	skeletons := *filters
+	skeletons.Dimension, skeletons.JsonPath = pgtype.Text{}, pgtype.Text{}
+	skeletons.Sequences = slices.DeleteFunc(slices.Clone(filters.Sequences), func(n int64) bool {
+		_, found := a.segmentOf(event.Sequence(n))
+		return !found
+	})
+	candidates, err := s.queries.MatchEvents(ctx, s.db.Reads, &skeletons)
+	if err != nil || len(candidates) == 0 {
+		return nil, err
+	}
+	slices.Sort(candidates)
+	var passed []int64
+	for len(candidates) > 0 { // a few payloads at a time
+		events, _, err := s.fetchWithin(ctx, event.PartitionID(filters.PartitionID), "", candidates, true, matchBytes)
+		if err != nil {
+			return nil, err
+		}
+		if len(events) == 0 {
+			break
+		}
+		within := *filters
+		within.Sequences = nil
+		for _, e := range events {
+			within.Sequences, within.ArchivedSequences = append(within.Sequences, int64(e.Sequence)), append(within.ArchivedSequences, int64(e.Sequence))
+			within.ArchivedPayloads = append(within.ArchivedPayloads, string(e.Payload))
+		}
+		some, err := s.queries.MatchEvents(ctx, s.db.Reads, &within)
+		if err != nil {
+			return nil, err
+		}
+		passed, candidates = append(passed, some...), candidates[len(events):]
+	}
+	return passed, nil
+}
+
+// matchBytes bounds the archived payloads that one statement gets.
+const matchBytes = 8 << 20
 
 // candidates reads a page of the leading index.
 func (s *Reader) candidates(ctx context.Context, q *ports.EventQuery, b span, size int32) ([]int64, error) {
@@ -252,7 +313,7 @@ func filterParams(q *ports.EventQuery) (*eventlogdb.MatchEventsParams, error) {
 		Division: pg.OptionalText(q.Division), Region: pg.OptionalText(q.Region), Site: pg.OptionalText(q.Site),
 		SourceSystem: pg.OptionalText(q.Source.System), SourceChannel: pg.OptionalText(q.Source.Channel), SourceReference: pg.OptionalText(q.Source.Reference),
 		Dimension: pg.OptionalText(q.Dimension.Name), DimensionValue: pgtype.Text{String: q.Dimension.Value, Valid: q.Dimension.Name != ""},
-		JsonVars: []byte("{}"),
+		JsonVars: []byte("{}"), ArchivedSequences: []int64{}, ArchivedPayloads: []string{},
 	}
 	if p.Types == nil {
 		p.Types = []string{}

@@ -31,6 +31,16 @@ func (s *Reader) StreamStatus(ctx context.Context, p event.PartitionID, id event
 
 // ReadStream implements ports.StreamReader. A limit of 0 reads to the end.
 func (s *Reader) ReadStream(ctx context.Context, q ports.StreamQuery) (events []event.Recorded, more bool, err error) {
+	events, more, err = s.readStored(ctx, q)
+	if err != nil || q.WithoutData || q.OnlineOnly {
+		return events, more, err
+	}
+	events, cut, err := s.FillArchived(ctx, s.db.Reads, events, q.Bytes, Every)
+	return events, more || cut, err
+}
+
+// readStored is ReadStream without payloads of the archive.
+func (s *Reader) readStored(ctx context.Context, q ports.StreamQuery) (events []event.Recorded, more bool, err error) {
 	if q.Bytes <= 0 || q.WithoutData {
 		events, err = s.StreamPage(ctx, s.db.Reads, &q)
 		return events, false, err
@@ -77,8 +87,8 @@ func (s *Reader) readStreamInParts(ctx context.Context, q ports.StreamQuery) ([]
 	}
 }
 
-// StreamPage reads one page of a stream through db, which may be a transaction, and ignores
-// the query's bytes.
+// StreamPage reads one page of a stream through db, which may be a transaction. It ignores
+// the query's bytes, and reads no payloads of the archive.
 func (s *Reader) StreamPage(ctx context.Context, db eventlogdb.DBTX, q *ports.StreamQuery) ([]event.Recorded, error) {
 	if q.Until != 0 || q.EffectiveTo != nil || q.Direction == ports.Forward && q.WithoutData {
 		return s.readStreamAsOf(ctx, db, q)

@@ -12,6 +12,7 @@ import (
 	"github.com/jackc/pgx/v5"
 
 	"github.com/erpbackbone/backbone/adapters/postgres/directory"
+	"github.com/erpbackbone/backbone/adapters/postgres/eventlog"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/intentsdb"
 	"github.com/erpbackbone/backbone/adapters/postgres/internal/pg"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -26,6 +27,7 @@ type Store struct {
 	db        *pg.Database
 	queries   *intentsdb.Queries
 	directory *directory.Store
+	events    *eventlog.Reader
 }
 
 var (
@@ -35,8 +37,8 @@ var (
 )
 
 // New makes a Store over db.
-func New(db *pg.Database, directory *directory.Store) *Store {
-	return &Store{db: db, queries: intentsdb.New(), directory: directory}
+func New(db *pg.Database, directory *directory.Store, events *eventlog.Reader) *Store {
+	return &Store{db: db, queries: intentsdb.New(), directory: directory, events: events}
 }
 
 // IdempotencyOutcome implements ports.IdempotencyReader.
@@ -178,7 +180,26 @@ func (s *Store) BoundIntents(ctx context.Context, p event.PartitionID, after eve
 			out[i].Intent, out[i].Unreadable = intent.Intent{ID: r.BackboneIntent.ID.Bytes}, true
 		}
 	}
-	return out, nil
+	return out, s.fillArchived(ctx, p, rows, out)
+}
+
+// fillArchived gives the events their payloads that are archived.
+func (s *Store) fillArchived(ctx context.Context, p event.PartitionID, rows []intentsdb.ListBoundIntentsRow, out []ports.BoundIntent) error {
+	var places []int
+	var events []event.Recorded
+	for i := range rows {
+		if r := &rows[i]; r.EventType != "" && r.EventPayload == nil {
+			e := event.Recorded{Skeleton: event.Skeleton{Partition: p, Sequence: event.Sequence(r.BackboneIntent.LastSequence)}}
+			copy(e.PayloadHash[:], r.EventPayloadHash)
+			places, events = append(places, i), append(events, e)
+		}
+	}
+	filled, err := s.events.FillForAudit(ctx, s.db.Reads, events)
+	for i := range filled {
+		row := &out[places[i]]
+		row.EventPayload, row.Lost = filled[i].Payload, filled[i].Archived && filled[i].Payload == nil
+	}
+	return err
 }
 
 // PersonalIntentRows implements ports.IntentAudit.

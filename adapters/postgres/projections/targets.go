@@ -151,6 +151,10 @@ func (f *targetRebuild) loadPayloads(ctx context.Context, events []event.Recorde
 		}
 		return err
 	})
+	if err != nil {
+		return nil, err
+	}
+	out, _, err = f.store.events.FillArchived(ctx, f.tx, out, lockedBytes, eventlog.Every)
 	return out, err
 }
 

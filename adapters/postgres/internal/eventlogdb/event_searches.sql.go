@@ -123,49 +123,55 @@ WHERE e.sequence = k.wanted
   AND ($15::text IS NULL OR e.source_channel = $15)
   AND ($16::text IS NULL OR e.source_reference = $16)
   AND ($17::text IS NULL AND $18::text IS NULL OR EXISTS (
-      SELECT 1 FROM backbone.event_payloads p
-      WHERE p.partition_id = $2 AND p.sequence = e.sequence
-        AND ($17::text IS NULL OR p.payload -> 'dimensions' ->> $17 = $19::text)
+      SELECT 1 FROM (
+          SELECT x.payload FROM backbone.event_payloads x WHERE x.partition_id = $2 AND x.sequence = e.sequence
+          UNION ALL
+          SELECT ($19::text[])[array_position($20::bigint[], e.sequence)]::json
+      ) p
+      WHERE ($17::text IS NULL OR p.payload -> 'dimensions' ->> $17 = $21::text)
         AND ($18::text IS NULL OR CASE
-            WHEN $20::text IS NOT NULL THEN EXISTS (
+            WHEN $22::text IS NOT NULL THEN EXISTS (
                 SELECT 1 FROM jsonb_path_query(p.payload::jsonb, $18::jsonpath) AS t(value)
-                WHERE strpos(t.value #>> '{}' COLLATE "C", $20 COLLATE "C") > 0)
-            ELSE jsonb_path_exists(p.payload::jsonb, $18::jsonpath, $21::jsonb, true)
-                AND ($22::text IS NULL OR NOT jsonb_path_exists(p.payload::jsonb, $22::jsonpath, $21::jsonb, true))
+                WHERE strpos(t.value #>> '{}' COLLATE "C", $22 COLLATE "C") > 0)
+            ELSE jsonb_path_exists(p.payload::jsonb, $18::jsonpath, $23::jsonb, true)
+                AND ($24::text IS NULL OR NOT jsonb_path_exists(p.payload::jsonb, $24::jsonpath, $23::jsonb, true))
             END)
       LIMIT 1
   ))
 `
 
 type MatchEventsParams struct {
-	Sequences       []int64
-	PartitionID     int32
-	Types           []string
-	SchemaVersion   pgtype.Int4
-	CorrelationID   pgtype.Text
-	ActorID         pgtype.Text
-	OccurredFrom    pgtype.Timestamptz
-	OccurredTo      pgtype.Timestamptz
-	EffectiveFrom   pgtype.Date
-	EffectiveTo     pgtype.Date
-	Division        pgtype.Text
-	Region          pgtype.Text
-	Site            pgtype.Text
-	SourceSystem    pgtype.Text
-	SourceChannel   pgtype.Text
-	SourceReference pgtype.Text
-	Dimension       pgtype.Text
-	JsonPath        pgtype.Text
-	DimensionValue  pgtype.Text
-	Part            pgtype.Text
-	JsonVars        []byte
-	EqualPath       pgtype.Text
+	Sequences         []int64
+	PartitionID       int32
+	Types             []string
+	SchemaVersion     pgtype.Int4
+	CorrelationID     pgtype.Text
+	ActorID           pgtype.Text
+	OccurredFrom      pgtype.Timestamptz
+	OccurredTo        pgtype.Timestamptz
+	EffectiveFrom     pgtype.Date
+	EffectiveTo       pgtype.Date
+	Division          pgtype.Text
+	Region            pgtype.Text
+	Site              pgtype.Text
+	SourceSystem      pgtype.Text
+	SourceChannel     pgtype.Text
+	SourceReference   pgtype.Text
+	Dimension         pgtype.Text
+	JsonPath          pgtype.Text
+	ArchivedPayloads  []string
+	ArchivedSequences []int64
+	DimensionValue    pgtype.Text
+	Part              pgtype.Text
+	JsonVars          []byte
+	EqualPath         pgtype.Text
 }
 
 // The candidates that pass all filters, in no particular order, probed like
 // ListEventsBySequence. It reads payloads only for filters on them: a value of a
 // dimension; json_path, which must lead to something (and equal_path, if there is one,
-// to nothing); or a text that one of the texts at json_path must contain.
+// to nothing); or a text that one of the texts at json_path must contain. Payloads that are not
+// in the table, since they are archived, are given by sequence.
 func (q *Queries) MatchEvents(ctx context.Context, db DBTX, arg *MatchEventsParams) ([]int64, error) {
 	rows, err := db.Query(ctx, MatchEvents,
 		arg.Sequences,
@@ -186,6 +192,8 @@ func (q *Queries) MatchEvents(ctx context.Context, db DBTX, arg *MatchEventsPara
 		arg.SourceReference,
 		arg.Dimension,
 		arg.JsonPath,
+		arg.ArchivedPayloads,
+		arg.ArchivedSequences,
 		arg.DimensionValue,
 		arg.Part,
 		arg.JsonVars,

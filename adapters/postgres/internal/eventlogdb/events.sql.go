@@ -7,6 +7,7 @@ package eventlogdb
 
 import (
 	"context"
+	"time"
 
 	"github.com/jackc/pgx/v5/pgtype"
 )
@@ -891,6 +892,63 @@ func (q *Queries) ListPayloadsBySequence(ctx context.Context, db DBTX, arg *List
 			&i.Salt,
 			&i.Redactions,
 			&i.Payload,
+		); err != nil {
+			return nil, err
+		}
+		items = append(items, i)
+	}
+	if err := rows.Err(); err != nil {
+		return nil, err
+	}
+	return items, nil
+}
+
+const ListSegmentsOfEvents = `-- name: ListSegmentsOfEvents :many
+SELECT DISTINCT s.first_sequence, s.last_sequence, s.event_sequence, s.records, s.object, s.object_digest, s.archived_at
+FROM (SELECT unnest($1::bigint[]) AS wanted) k
+CROSS JOIN LATERAL (
+    SELECT x.archived_at, x.first_sequence, x.last_sequence, x.event_sequence, x.partition_id, x.records, x.object, x.object_digest FROM backbone.archive_segments x
+    WHERE x.partition_id = $2 AND x.first_sequence <= k.wanted
+    ORDER BY x.first_sequence DESC
+    LIMIT 1
+) s
+WHERE s.last_sequence >= k.wanted
+ORDER BY s.first_sequence
+`
+
+type ListSegmentsOfEventsParams struct {
+	Sequences   []int64
+	PartitionID int32
+}
+
+type ListSegmentsOfEventsRow struct {
+	FirstSequence int64
+	LastSequence  int64
+	EventSequence int64
+	Records       int32
+	Object        string
+	ObjectDigest  []byte
+	ArchivedAt    time.Time
+}
+
+// The segments of the archive that have payloads of the given events in their ranges. Ranges do not overlap.
+func (q *Queries) ListSegmentsOfEvents(ctx context.Context, db DBTX, arg *ListSegmentsOfEventsParams) ([]ListSegmentsOfEventsRow, error) {
+	rows, err := db.Query(ctx, ListSegmentsOfEvents, arg.Sequences, arg.PartitionID)
+	if err != nil {
+		return nil, err
+	}
+	defer rows.Close()
+	var items []ListSegmentsOfEventsRow
+	for rows.Next() {
+		var i ListSegmentsOfEventsRow
+		if err := rows.Scan(
+			&i.FirstSequence,
+			&i.LastSequence,
+			&i.EventSequence,
+			&i.Records,
+			&i.Object,
+			&i.ObjectDigest,
+			&i.ArchivedAt,
 		); err != nil {
 			return nil, err
 		}

@@ -134,10 +134,11 @@ func (q *Queries) HasRedactions(ctx context.Context, db DBTX, arg *HasRedactions
 }
 
 const ListBoundIntents = `-- name: ListBoundIntents :many
-SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by, i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id, i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, i.rules, i.refusal, i.payload, i.last_sequence, i.documents, i.caused_by_partition, e.intent_id AS event_intent_id, coalesce(e.type, '')::text AS event_type, p.payload AS event_payload
+SELECT i.created_at, i.updated_at, i.first_sequence, i.partition_id, i.event_count, i.revision, i.effective_date, i.id, i.caused_by, i.legal_entity, i.type, i.status, i.actor_type, i.actor_id, i.actor_name, i.actor_details, i.person_id, i.roles, i.correlation_id, i.source_system, i.source_channel, i.source_reference, i.plan_hash, i.need, i.approvals, i.rules, i.refusal, i.payload, i.last_sequence, i.documents, i.caused_by_partition, e.intent_id AS event_intent_id, coalesce(e.type, '')::text AS event_type, e.payload_hash AS event_payload_hash,
+    p.payload AS event_payload
 FROM backbone.intents i
 LEFT JOIN LATERAL (
-    SELECT x.intent_id, x.type FROM backbone.events x
+    SELECT x.intent_id, x.type, x.payload_hash FROM backbone.events x
     WHERE x.partition_id = $1 AND x.sequence = i.last_sequence
     LIMIT 1
 ) e ON true
@@ -158,10 +159,11 @@ type ListBoundIntentsParams struct {
 }
 
 type ListBoundIntentsRow struct {
-	BackboneIntent BackboneIntent
-	EventIntentID  pgtype.UUID
-	EventType      string
-	EventPayload   []byte
+	BackboneIntent   BackboneIntent
+	EventIntentID    pgtype.UUID
+	EventType        string
+	EventPayloadHash []byte
+	EventPayload     []byte
 }
 
 // A page of rows by id, each with the event that binds it. One statement sees both as of one
@@ -210,6 +212,7 @@ func (q *Queries) ListBoundIntents(ctx context.Context, db DBTX, arg *ListBoundI
 			&i.BackboneIntent.CausedByPartition,
 			&i.EventIntentID,
 			&i.EventType,
+			&i.EventPayloadHash,
 			&i.EventPayload,
 		); err != nil {
 			return nil, err

@@ -49,6 +49,8 @@ type Config struct {
 	Metrics AppendMetrics
 	// Tracer follows statements (never their arguments); nil follows nothing.
 	Tracer pgx.QueryTracer
+	// Archive reads payloads that have left the database; nil: the node has none.
+	Archive ports.ArchivedPayloads
 	// DialFunc opens connections; nil is Dial.
 	DialFunc func(ctx context.Context, network, address string) (net.Conn, error)
 }
@@ -213,3 +215,24 @@ func (s *Database) Now() time.Time { return s.Clock.Now().UTC().Truncate(time.Mi
 
 // CloseTimeout bounds closing a connection whose state is unknown.
 const CloseTimeout = time.Second
+
+// OpenEraser opens a small pool as the role backbone_eraser, which has rights that the role that appends lacks. Faults:
+// store.dsn_invalid, store.unavailable.
+func OpenEraser(ctx context.Context, dsn, application string) (*pgxpool.Pool, error) {
+	config, err := pgxpool.ParseConfig(dsn)
+	if err != nil {
+		return nil, InvalidDSN("the database address")
+	}
+	config.MaxConns = 2
+	config.ConnConfig.RuntimeParams["application_name"] = application
+	config.ConnConfig.RuntimeParams["default_transaction_isolation"] = "read committed" // functions see what was committed while they waited
+	pool, err := pgxpool.NewWithConfig(ctx, config)
+	if err != nil {
+		return nil, UnavailableFault(err)
+	}
+	if err := pool.Ping(ctx); err != nil {
+		pool.Close()
+		return nil, UnavailableFault(err)
+	}
+	return pool, nil
+}

@@ -79,7 +79,8 @@ SELECT e.sequence FROM backbone.events e
 -- The candidates that pass all filters, in no particular order, probed like
 -- ListEventsBySequence. It reads payloads only for filters on them: a value of a
 -- dimension; json_path, which must lead to something (and equal_path, if there is one,
--- to nothing); or a text that one of the texts at json_path must contain.
+-- to nothing); or a text that one of the texts at json_path must contain. Payloads that are not
+-- in the table, since they are archived, are given by sequence.
 SELECT e.sequence
 FROM (SELECT unnest(@sequences::bigint[]) AS wanted) k
 CROSS JOIN LATERAL (
@@ -106,9 +107,12 @@ WHERE e.sequence = k.wanted
   AND (sqlc.narg(source_channel)::text IS NULL OR e.source_channel = sqlc.narg(source_channel))
   AND (sqlc.narg(source_reference)::text IS NULL OR e.source_reference = sqlc.narg(source_reference))
   AND (sqlc.narg(dimension)::text IS NULL AND sqlc.narg(json_path)::text IS NULL OR EXISTS (
-      SELECT 1 FROM backbone.event_payloads p
-      WHERE p.partition_id = @partition_id AND p.sequence = e.sequence
-        AND (sqlc.narg(dimension)::text IS NULL OR p.payload -> 'dimensions' ->> sqlc.narg(dimension) = sqlc.narg(dimension_value)::text)
+      SELECT 1 FROM (
+          SELECT x.payload FROM backbone.event_payloads x WHERE x.partition_id = @partition_id AND x.sequence = e.sequence
+          UNION ALL
+          SELECT (@archived_payloads::text[])[array_position(@archived_sequences::bigint[], e.sequence)]::json
+      ) p
+      WHERE (sqlc.narg(dimension)::text IS NULL OR p.payload -> 'dimensions' ->> sqlc.narg(dimension) = sqlc.narg(dimension_value)::text)
         AND (sqlc.narg(json_path)::text IS NULL OR CASE
             WHEN sqlc.narg(part)::text IS NOT NULL THEN EXISTS (
                 SELECT 1 FROM jsonb_path_query(p.payload::jsonb, sqlc.narg(json_path)::jsonpath) AS t(value)

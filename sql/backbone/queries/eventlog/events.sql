@@ -142,3 +142,16 @@ SELECT set_config('enable_indexscan', 'off', true), set_config('enable_seqscan',
 -- name: GetReadAheadLimit :one
 -- 0 where the server cannot announce its reads to the operating system.
 SELECT s.max_val::int FROM pg_catalog.pg_settings s WHERE s.name = 'effective_io_concurrency';
+
+-- name: ListSegmentsOfEvents :many
+-- The segments of the archive that have payloads of the given events in their ranges. Ranges do not overlap.
+SELECT DISTINCT s.first_sequence, s.last_sequence, s.event_sequence, s.records, s.object, s.object_digest, s.archived_at
+FROM (SELECT unnest(@sequences::bigint[]) AS wanted) k
+CROSS JOIN LATERAL (
+    SELECT x.* FROM backbone.archive_segments x
+    WHERE x.partition_id = @partition_id AND x.first_sequence <= k.wanted
+    ORDER BY x.first_sequence DESC
+    LIMIT 1
+) s
+WHERE s.last_sequence >= k.wanted
+ORDER BY s.first_sequence;

@@ -31,10 +31,11 @@ WHERE i.partition_id = @partition_id AND i.id = ANY (@ids::uuid[]);
 -- A page of rows by id, each with the event that binds it. One statement sees both as of one
 -- moment. The probes are LATERAL subqueries with LIMIT 1: without it PostgreSQL, before its first
 -- statistics, compares every row of the page with every event of the partition.
-SELECT sqlc.embed(i), e.intent_id AS event_intent_id, coalesce(e.type, '')::text AS event_type, p.payload AS event_payload
+SELECT sqlc.embed(i), e.intent_id AS event_intent_id, coalesce(e.type, '')::text AS event_type, e.payload_hash AS event_payload_hash,
+    p.payload AS event_payload
 FROM backbone.intents i
 LEFT JOIN LATERAL (
-    SELECT x.intent_id, x.type FROM backbone.events x
+    SELECT x.intent_id, x.type, x.payload_hash FROM backbone.events x
     WHERE x.partition_id = @partition_id AND x.sequence = i.last_sequence
     LIMIT 1
 ) e ON true
