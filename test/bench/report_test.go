@@ -30,6 +30,7 @@ func TestReport(t *testing.T) {
 	t.Run("rebuild", func(t *testing.T) { reportRebuild(t, o, shared, &figures) })
 	t.Run("subscriptions", func(t *testing.T) { reportSubscriptions(t, o, shared, &figures) })
 	t.Run("idle", func(t *testing.T) { reportIdle(t, o, shared, &figures) })
+	t.Run("archive", func(t *testing.T) { reportArchive(t, o, &bookFixtures{t: t, options: o, cluster: cluster}, &figures) })
 	t.Run("fanout", func(t *testing.T) { reportFanout(t, o, shared, &figures) })
 	fmt.Println()
 	figures.print(os.Stdout)
