@@ -62,8 +62,10 @@ type Config struct {
 	}
 	States States
 	Holds  Holds
-	Leases ports.Leases
-	Holder string // of the leases: of this process, and no other
+	// StaysOnline reports whether plans read the data of events with one of the tags, however old they are.
+	StaysOnline func(tags []string) bool
+	Leases      ports.Leases
+	Holder      string // of the leases: of this process, and no other
 	// Append appends an event to its stream, which is at a version, and returns its sequence.
 	Append func(ctx context.Context, le ports.LegalEntity, d event.Draft, at event.Version) (event.Sequence, error)
 	Clock  ports.Clock

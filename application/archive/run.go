@@ -116,7 +116,7 @@ func (a *Archiver) runEntity(ctx context.Context, le ports.LegalEntity, through 
 			for i := range page {
 				e := &page[i]
 				after = e.Sequence
-				stays := e.Payload == nil || e.Archived || eventtype.Reserved(e.Type) || held[e.Sequence] || redacted[e.Sequence]
+				stays := e.Payload == nil || e.Archived || eventtype.Reserved(e.Type) || a.StaysOnline(e.Tags) || held[e.Sequence] || redacted[e.Sequence]
 				if err := r.add(ctx, e, stays); err != nil {
 					return err
 				}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/erpbackbone/backbone/domain/concurrency"
 	"github.com/erpbackbone/backbone/domain/event"
@@ -17,6 +18,9 @@ type Projector struct {
 	// Apply is called once for each event, by sequence. data is the payload's "data"
 	// member, nil after the payload was deleted.
 	Apply func(e event.Recorded, data []byte) error
+	// WithoutData says that Apply needs no data: where this is true of all projectors of a decision, the payloads are not read,
+	// which may be in the archive.
+	WithoutData bool
 }
 
 // Project makes a Projector that folds events into *state, starting from its value.
@@ -61,7 +65,8 @@ func Decide(ctx context.Context, log DecisionLog, p event.PartitionID, projector
 	if err != nil {
 		return none, err
 	}
-	for m, err := range Matches(ctx, log, ports.MatchQuery{Partition: p, Items: items, Until: head.Sequence}) {
+	needsData := slices.ContainsFunc(projectors, func(p Projector) bool { return !p.WithoutData })
+	for m, err := range Matches(ctx, log, ports.MatchQuery{Partition: p, Items: items, Until: head.Sequence, WithoutData: !needsData}) {
 		if err != nil {
 			return none, err
 		}

@@ -205,3 +205,30 @@ func TestEvents_ReadsOnDemand(t *testing.T) {
 	}
 	require.Equal(t, 1, n)
 }
+
+// Payloads are read unless no projector of the decision needs them.
+func TestDecide_WithoutData(t *testing.T) {
+	t.Parallel()
+	log := newCourseLog(t)
+	require.NoError(t, log.write(t, "course.opened", `{"seats":2}`, nil, "course:1"))
+	read := func(withoutData ...bool) (payloads int) {
+		var projectors []module.Projector
+		for _, without := range withoutData {
+			projectors = append(projectors, module.Projector{
+				Items: []concurrency.Item{{Tags: []string{"course:1"}}}, WithoutData: without,
+				Apply: func(e event.Recorded, _ []byte) error {
+					if e.Payload != nil {
+						payloads++
+					}
+					return nil
+				},
+			})
+		}
+		_, err := module.Decide(t.Context(), log, log.partition, projectors...)
+		require.NoError(t, err)
+		return payloads
+	}
+	require.Zero(t, read(true))
+	require.Equal(t, 1, read(false))
+	require.Equal(t, 2, read(true, false))
+}

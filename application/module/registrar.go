@@ -151,6 +151,7 @@ type Catalog struct {
 
 	folds       map[string]Fold
 	entityFolds map[string]EntityFold
+	staysOnline map[string]bool // by tag
 	intents     map[string]IntentType
 	readModels  map[string]ReadModel
 	files       map[string]File   // by path
@@ -285,7 +286,7 @@ func Declare(schemas ports.SchemaCompiler, modules ...Module) (*Catalog, error) 
 // declare collects the modules' declarations and the errors in each of them.
 func declare(schemas ports.SchemaCompiler, modules []Module) (*Catalog, []error) {
 	c := &Catalog{
-		folds: map[string]Fold{}, foldOwner: map[string]string{}, entityFolds: map[string]EntityFold{}, intents: map[string]IntentType{},
+		folds: map[string]Fold{}, foldOwner: map[string]string{}, entityFolds: map[string]EntityFold{}, staysOnline: map[string]bool{}, intents: map[string]IntentType{},
 		readModels: map[string]ReadModel{}, files: map[string]File{}, figures: map[string]Figure{}, prefixOwner: map[string]string{}, schemas: map[string]*declaredSchema{},
 	}
 	var errs []error

@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/erpbackbone/backbone/domain/event"
 )
@@ -102,6 +103,19 @@ func (r *Registrar) EntityFold(f EntityFold) {
 		r.fail("entity fold of %s is declared twice", f.EntityType)
 	}
 	r.catalog.entityFolds[f.EntityType] = f
+}
+
+// StaysOnline declares tags of events whose data plans read by a Decide, however old they are: their payloads are not
+// archived. The tags are of few events.
+func (r *Registrar) StaysOnline(tags ...string) {
+	for _, t := range tags {
+		r.catalog.staysOnline[t] = true
+	}
+}
+
+// StaysOnline reports whether a module reads the data of events with one of the tags, however old they are.
+func (c *Catalog) StaysOnline(tags []string) bool {
+	return slices.ContainsFunc(tags, func(t string) bool { return c.staysOnline[t] })
 }
 
 // EntityFold finds the fold of a type of entity.

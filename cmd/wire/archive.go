@@ -66,7 +66,7 @@ func (a *App) Archiver(ctx context.Context) (*archive.Archiver, error) {
 	}
 	return archive.New(archive.Config{
 		Log: archiveLog{a.Store.Events, a.Store.Audit, a.Store.Chains}, Register: a.Store.Archive, Payloads: a.Store.Archiver, Files: archive.NewFiles(store), Store: store,
-		Entities: a.Store.Directory, States: archivedStates{a}, Holds: a.personal.Erasures, Leases: a.Store.Leases, Holder: "archive-" + a.ids.NewID(a.clock.Now()).String(), Clock: a.clock, Logger: a.logger,
+		Entities: a.Store.Directory, States: archivedStates{a}, Holds: a.personal.Erasures, StaysOnline: a.Catalog.StaysOnline, Leases: a.Store.Leases, Holder: "archive-" + a.ids.NewID(a.clock.Now()).String(), Clock: a.clock, Logger: a.logger,
 		Append: func(ctx context.Context, le ports.LegalEntity, d event.Draft, at event.Version) (event.Sequence, error) {
 			expected := concurrency.NoStream()
 			if at > 0 {

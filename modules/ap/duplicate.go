@@ -73,8 +73,7 @@ func readTagged(ctx context.Context, s module.State, tags []string) (events []ev
 	for _, tag := range tags {
 		items = append(items, concurrency.Item{Tags: []string{tag}})
 	}
-	err = s.Decide(ctx, module.Projector{Items: items, Apply: func(e event.Recorded, _ []byte) error {
-		e.Payload = nil
+	err = s.Decide(ctx, module.Projector{Items: items, WithoutData: true, Apply: func(e event.Recorded, _ []byte) error {
 		events = append(events, e)
 		return nil
 	}})

@@ -120,6 +120,7 @@ func key(name, document string, fields ...string) []eventtype.BusinessKeyRule {
 }
 
 func registerFolds(r *module.Registrar) {
+	r.StaysOnline(contract.TagRecurring, contract.TagReversalDue, contract.TagOpeningBalances)
 	r.Fold(module.StoredFoldOf(domain.StreamLedger, 1, func() *domain.LedgerState { return &domain.LedgerState{} }))
 	r.Fold(module.FoldOf(domain.StreamCalendar, func() *domain.Calendar { return &domain.Calendar{} }))
 	r.Fold(module.StoredFoldOf(domain.StreamPeriod, 1, domain.NewModulePeriod))
