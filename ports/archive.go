@@ -68,8 +68,8 @@ type ArchivedStates interface {
 	EntityStatePage(ctx context.Context, p event.PartitionID, key string) (page ArchivedStatePage, found bool, err error)
 	// StreamStatePage reads that of a stream.
 	StreamStatePage(ctx context.Context, p event.PartitionID, s event.StreamID) (page ArchivedStatePage, found bool, err error)
-	// StatePages lists the pages of segments that end at a sequence or later and may have states with one of the keys.
-	StatePages(ctx context.Context, p event.PartitionID, from event.Sequence, keys []string) ([]ArchivedStatePage, error)
+	// StatePages lists the pages that may have states with one of the keys.
+	StatePages(ctx context.Context, p event.PartitionID, keys []string) ([]ArchivedStatePage, error)
 }
 
 // LeavingPayloads are the payloads of a segment that is complete in its file.
@@ -97,7 +97,8 @@ type Archiver interface {
 	ArchivePayloads(ctx context.Context, l LeavingPayloads) error
 	// AwaitArchiving waits for calls of ArchivePayloads that have begun. Later ones see what is committed now.
 	AwaitArchiving(ctx context.Context) error
-	// ReplaceStates replaces a page of states by others of its segment, or by none.
+	// ReplaceStates replaces a page of states by others of its segment, or by none. Fault archive.content_changed if the page
+	// is another one now.
 	ReplaceStates(ctx context.Context, page ArchivedStatePage, by []ArchivedStatePage) error
 	// RestorePayloads brings payloads of a segment back. The segment ends, with its states, when no payload of its range is
 	// missing. Faults: archive.segment_not_found (NotFound), archive.content_changed.

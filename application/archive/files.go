@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"slices"
@@ -92,13 +93,15 @@ func (f *Files) read(ctx context.Context, s ports.ArchivedSegment) ([]archive.Re
 	return records, nil
 }
 
-// readSpare reads another file of the range of a segment whose own is missing: after a redaction, a database that was
+// readSpare reads the other files of the range of a segment whose own is missing: after a redaction, a database that was
 // restored to a time before it finds the other payloads there.
 func (f *Files) readSpare(ctx context.Context, s ports.ArchivedSegment) ([]archive.Record, error) {
 	names, err := f.store.List(ctx, archive.Folder(s.Partition))
 	if err != nil {
 		return nil, archive.Unavailable().WithCause(err)
 	}
+	var found []archive.Record // of all files of the range: they may lack different ones
+	hasSpare := false
 	for _, name := range names {
 		if first, last, ok := archive.ObjectRange(name); !ok || first != s.First || last != s.Last {
 			continue
@@ -108,11 +111,16 @@ func (f *Files) readSpare(ctx context.Context, s ports.ArchivedSegment) ([]archi
 			return nil, archive.Unavailable().WithCause(err)
 		}
 		if records, err := archive.Decode(object, sha256.Sum256(object)); err == nil {
-			// Only what the skeletons vouch for by themselves: nothing else vouches for the file.
-			return slices.DeleteFunc(records, func(r archive.Record) bool { return len(r.Redactions) > 0 }), nil
+			found, hasSpare = append(found, records...), true
 		}
 	}
-	return nil, archive.ObjectMissing()
+	if !hasSpare {
+		return nil, archive.ObjectMissing()
+	}
+	// Only what the skeletons vouch for by themselves: nothing else vouches for the files.
+	found = slices.DeleteFunc(found, func(r archive.Record) bool { return len(r.Redactions) > 0 })
+	slices.SortStableFunc(found, func(a, b archive.Record) int { return cmp.Compare(a.Sequence, b.Sequence) })
+	return slices.CompactFunc(found, func(a, b archive.Record) bool { return a.Sequence == b.Sequence }), nil
 }
 
 func (f *Files) keptRecords(s ports.ArchivedSegment, since time.Time) ([]archive.Record, bool) {

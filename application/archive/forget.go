@@ -1,6 +1,7 @@
 package archive
 
 import (
+	"cmp"
 	"context"
 	"crypto/sha256"
 	"slices"
@@ -35,7 +36,7 @@ func (a *Archiver) Forget(ctx context.Context, le ports.LegalEntity, n event.Seq
 			}
 		}
 	}
-	return a.removeFromFiles(ctx, le.Partition, []event.Sequence{n}, func(r archive.Record) bool { return r.Sequence == n })
+	return a.removeFromFiles(ctx, l, le.Partition, []event.Sequence{n}, func(r archive.Record) bool { return r.Sequence == n })
 }
 
 // forgetStates removes the states that may have values of an event. The others of their pages stay.
@@ -44,7 +45,7 @@ func (a *Archiver) forgetStates(ctx context.Context, le ports.LegalEntity, n eve
 	if err != nil {
 		return err
 	}
-	pages, err := a.Register.StatePages(ctx, le.Partition, n, keys)
+	pages, err := a.Register.StatePages(ctx, le.Partition, keys)
 	if err != nil {
 		return err
 	}
@@ -87,8 +88,8 @@ func (a *Archiver) stateKeys(ctx context.Context, p event.PartitionID, n event.S
 
 // removeFromFiles removes records from the files of a partition whose ranges have one of the sequences. A file with such a
 // record is replaced by a spare: a file of the same range without it, for a database that is restored to a time when the
-// segment was archived. The caller has the lease.
-func (a *Archiver) removeFromFiles(ctx context.Context, p event.PartitionID, of []event.Sequence, isRemoved func(archive.Record) bool) error {
+// segment was archived. Fault archive.busy if the lease is lost.
+func (a *Archiver) removeFromFiles(ctx context.Context, l *lease, p event.PartitionID, of []event.Sequence, isRemoved func(archive.Record) bool) error {
 	names, err := a.Store.List(ctx, archive.Folder(p))
 	if err != nil {
 		return err
@@ -112,11 +113,27 @@ func (a *Archiver) removeFromFiles(ctx context.Context, p event.PartitionID, of 
 		if len(left) == len(records) {
 			continue
 		}
+		if err := l.renew(ctx); err != nil {
+			return err
+		}
+		if live, err := a.isLive(ctx, p, name); err != nil || live {
+			return cmp.Or(err, error(archive.Busy())) // the next attempt restores it
+		}
 		if err := a.replaceFile(ctx, p, name, first, last, left); err != nil {
 			return err
 		}
 	}
 	return nil
+}
+
+// isLive reports whether a segment has a file.
+func (a *Archiver) isLive(ctx context.Context, p event.PartitionID, object string) (bool, error) {
+	for s, err := range a.segments(ctx, p) {
+		if err != nil || s.Object == object {
+			return err == nil, err
+		}
+	}
+	return false, nil
 }
 
 // replaceFile replaces a file by a spare with some of its records.
@@ -138,7 +155,7 @@ func (a *Archiver) replaceFile(ctx context.Context, p event.PartitionID, name st
 }
 
 // sweep removes payloads as they were before their redaction from files that a run has left behind when it was killed.
-func (a *Archiver) sweep(ctx context.Context, le ports.LegalEntity) error {
+func (a *Archiver) sweep(ctx context.Context, l *lease, le ports.LegalEntity) error {
 	redactions, err := a.Log.Redactions(ctx, le.Partition)
 	if err != nil || len(redactions) == 0 {
 		return err
@@ -148,5 +165,5 @@ func (a *Archiver) sweep(ctx context.Context, le ports.LegalEntity) error {
 	for _, r := range redactions {
 		redacted, replaced[r.OldPayloadHash] = append(redacted, r.Sequence), true
 	}
-	return a.removeFromFiles(ctx, le.Partition, redacted, func(r archive.Record) bool { return replaced[r.Hash()] })
+	return a.removeFromFiles(ctx, l, le.Partition, redacted, func(r archive.Record) bool { return replaced[r.Hash()] })
 }

@@ -91,7 +91,7 @@ func (a *Archiver) runEntity(ctx context.Context, le ports.LegalEntity, through 
 		return err
 	}
 	defer l.release(ctx)
-	if err := a.sweep(ctx, le); err != nil {
+	if err := a.sweep(ctx, l, le); err != nil {
 		return err
 	}
 	held, redacted, err := a.staying(ctx, le, through)
@@ -213,6 +213,11 @@ func (r *entityRun) independent(ctx context.Context) (events []event.Recorded, s
 	}
 	for i := range r.events {
 		e := &r.events[i]
+		if i%renewEvery == 0 {
+			if err := r.lease.renew(ctx); err != nil {
+				return nil, nil, err
+			}
+		}
 		covered, err := add(archive.StreamKey(e.Stream), func() (archive.State, bool, error) {
 			s, needed, found, err := a.States.StreamState(ctx, r.le, e.Stream, r.last)
 			return s, found || !needed, err
@@ -259,6 +264,14 @@ func (r *entityRun) archive(ctx context.Context, events []event.Recorded, states
 	if err != nil {
 		return err
 	}
+	if err := r.lease.renew(ctx); err != nil {
+		return err
+	}
+	_, err = a.Store.Get(ctx, manifest.Object)
+	if err != nil && fault.KindOf(err) != fault.NotFound {
+		return err
+	}
+	isNew := err != nil
 	if err := a.Store.PutIfAbsent(ctx, manifest.Object, object); err != nil {
 		return err
 	}
@@ -272,8 +285,8 @@ func (r *entityRun) archive(ctx context.Context, events []event.Recorded, states
 		return err
 	}
 	if err := a.Payloads.ArchivePayloads(ctx, leaving); err != nil {
-		if code := fault.CodeOf(err); code == archive.CodeRedacting || code == archive.CodeContentChanged {
-			// A redaction came in between: the file must not keep what it replaces. No segment has the file.
+		if code := fault.CodeOf(err); isNew && (code == archive.CodeRedacting || code == archive.CodeContentChanged) {
+			// A redaction came in between: the file must not keep what it replaces. No segment, of now or before, has the file.
 			err = errors.Join(err, a.Store.Delete(ctx, manifest.Object))
 		}
 		return err

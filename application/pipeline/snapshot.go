@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"math"
 
 	"github.com/erpbackbone/backbone/application/module"
 	"github.com/erpbackbone/backbone/application/snapshots"
@@ -128,19 +129,20 @@ func (s *snapshotStore) saveNow(ctx context.Context, states *StateCache, k state
 // loadStored returns the newest state that is stored, as a snapshot or with the archive, or that of an empty stream.
 func (s *snapshotStore) loadStored(ctx context.Context, k stateKey, fold module.Fold) (foldedState, error) {
 	f := s.load(ctx, k, fold)
-	if archived, found, err := s.loadArchived(ctx, k, fold); err != nil || found && archived.version > f.version {
+	if archived, found, err := s.loadArchived(ctx, k, fold, math.MaxInt64); err != nil || found && archived.version > f.version {
 		return archived, err
 	}
 	return f, nil
 }
 
-// loadArchived returns the newest state that is stored with the archive and that this fold can decode.
-func (s *snapshotStore) loadArchived(ctx context.Context, k stateKey, fold module.Fold) (f foldedState, found bool, err error) {
+// loadArchived returns the newest state that is stored with the archive, if this fold can decode it and it has no events
+// after a sequence.
+func (s *snapshotStore) loadArchived(ctx context.Context, k stateKey, fold module.Fold, until event.Sequence) (f foldedState, found bool, err error) {
 	if s == nil {
 		return f, false, nil
 	}
 	stored, err := s.archived.Stream(ctx, ports.LegalEntity{TenantID: k.tenantID, Partition: k.partition}, k.stream)
-	if err != nil || stored == nil || stored.Fold != s.stateType(k) || stored.Schema != fold.Codec.Version {
+	if err != nil || stored == nil || stored.Fold != s.stateType(k) || stored.Schema != fold.Codec.Version || stored.Through > until {
 		return f, false, err
 	}
 	state, err := fold.Codec.Decode(stored.State)
@@ -174,5 +176,5 @@ func (s *StateCache) ArchivedState(ctx context.Context, le ports.LegalEntity, st
 		return state, true, false, err
 	}
 	redactions, err := s.snapshots.archived.StreamRedactions(ctx, le.Partition, stream, f.version)
-	return archive.State{Key: archive.StreamKey(stream), AsOf: uint64(f.version), Fold: name, Schema: fold.Codec.Version, Redactions: redactions, State: text}, true, true, err
+	return archive.State{Key: archive.StreamKey(stream), AsOf: uint64(f.version), Through: through, Fold: name, Schema: fold.Codec.Version, Redactions: redactions, State: text}, true, true, err
 }

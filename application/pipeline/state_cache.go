@@ -172,7 +172,7 @@ func (s *StateCache) loadBefore(ctx context.Context, k stateKey, fold module.Fol
 	if until == 0 {
 		return s.snapshots.loadStored(ctx, k, fold)
 	}
-	archived, found, err := s.snapshots.loadArchived(ctx, k, fold) // of segments before that of the sequence
+	archived, found, err := s.snapshots.loadArchived(ctx, k, fold, until)
 	if err != nil || !found {
 		return f, err
 	}

@@ -68,9 +68,9 @@ func archiveRunCommand(modules []plugin.Module) *cobra.Command {
 	cmd := databaseCommand(&cobra.Command{
 		Use:   "run",
 		Short: "Move payloads into the archive",
-		Long: "run takes the snapshots without which states would need the payloads, writes files, reads them\n" +
-			"back, records each in the log, and removes its payloads from the database, which refuses unless\n" +
-			"they are those of the file. It may be interrupted at any time; run it again to go on.",
+		Long: "run folds the states that replace the payloads, writes files, reads them back, records each in the\n" +
+			"log, and lets the database remove its payloads, which refuses unless they are those of the file.\n" +
+			"It may be interrupted at any time; run it again to go on.",
 		Example: "  backbone archive run --config /etc/backbone.yaml\n" +
 			"  backbone archive run --legal-entity DEMF --before 2022-01-01",
 	}, &o.databaseOptions, func(ctx context.Context) error { return o.run(ctx, runArchive) })
@@ -202,6 +202,10 @@ func showArchive(ctx context.Context, a *archive.Archiver, _ archive.Selection, 
 		return err
 	}
 	return o.show(status, func(p *page) {
+		if len(status.Entities) == 0 {
+			p.line("Nothing is archived.")
+			return
+		}
 		p.row("TENANT", "LEGAL ENTITY", "FILES", "PAYLOADS", "THROUGH SEQUENCE", "OF", "ARCHIVED AT")
 		for _, e := range status.Entities {
 			p.row(e.TenantID, e.LegalEntity, e.Segments, e.Payloads, uint64(e.Through), uint64(e.Head), e.ArchivedAt.Format(time.RFC3339))

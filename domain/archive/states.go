@@ -18,6 +18,8 @@ type State struct {
 	AsOf uint64 `json:"as_of"` // everything up to here is in it: a sequence for an entity, a version for a stream
 	// Version is the sequence of the last event that was folded, for an entity.
 	Version event.Sequence `json:"version,omitempty"`
+	// Through is the end of the segment that a state of a stream was folded for.
+	Through event.Sequence `json:"through,omitempty"`
 	// Fold identifies the code that folded it, and Schema the version of its encoding, for a stream.
 	Fold             string          `json:"fold"`
 	Schema           int             `json:"schema,omitempty"`

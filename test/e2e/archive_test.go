@@ -41,7 +41,7 @@ func TestArchiveCommands(t *testing.T) {
 	}{
 		{[]string{"plan"}, 0, "LEGAL ENTITY", ""},
 		{[]string{"run"}, 0, "Nothing to archive.", ""},
-		{[]string{"status"}, 0, "THROUGH SEQUENCE", ""},
+		{[]string{"status"}, 0, "Nothing is archived.", ""},
 		{[]string{"run", "--before", time.Now().UTC().AddDate(-1, 0, 0).Format(time.DateOnly)}, 1, "", "archive.too_young"},
 		{[]string{"run", "--before", "yesterday"}, 1, "", "archive.day_invalid"},
 		{[]string{"plan", "--legal-entity", "NONE"}, 1, "", "legal_entity.not_found"},

@@ -1874,9 +1874,9 @@ func (p archiveStorePort) Segments(a0 context.Context, a1 event.PartitionID, a2 
 	return
 }
 
-func (p archiveStorePort) StatePages(a0 context.Context, a1 event.PartitionID, a2 event.Sequence, a3 []string) (r0 []ports.ArchivedStatePage, r1 error) {
+func (p archiveStorePort) StatePages(a0 context.Context, a1 event.PartitionID, a2 []string) (r0 []ports.ArchivedStatePage, r1 error) {
 	lost, err := p.link.call(a0, about("ArchiveStore.StatePages", a1), func() error {
-		r0, r1 = p.to.StatePages(a0, a1, a2, a3)
+		r0, r1 = p.to.StatePages(a0, a1, a2)
 		return r1
 	})
 	if lost {

@@ -115,6 +115,15 @@ func (i *installation) requireAnswers(before map[string]string) {
 func (i *installation) states() (states map[string]string) {
 	i.t.Helper()
 	states = map[string]string{"plan": i.answerPlan(), "reversal": i.planReversal()}
+	var vendor string
+	require.NoError(i.t, i.super.QueryRow(i.t.Context(), "SELECT min(v.stream_id) FROM backbone.events v WHERE v.type = 'ap.vendor.registered' AND v.partition_id = $1", i.entity.Partition).Scan(&vendor))
+	today := time.Now().UTC().Format(time.DateOnly)
+	states["duplicate"] = i.plan("ap_clerk", "ap.submit_invoice", object{
+		"invoice_number": "R-1", "vendor_id": vendor, "invoice_date": today, "currency": "EUR", "total_amount": 11,
+		"lines": []object{{"line_number": 1, "amount": 11, "account": "5100", "dimensions": object{"department": "PROD"}}},
+	})
+	require.Contains(i.t, states["duplicate"], "ap.invoice.duplicate")
+	states["due reversals"] = i.plan("gl_accountant", "gl.run_due_reversals", object{"through": today})
 	for _, key := range i.entityKeys() {
 		kind, id, _ := strings.Cut(strings.TrimPrefix(key, "entity:"), ":")
 		status, body := i.ask("auditor", http.MethodGet, "/api/entities/"+url.PathEscape(kind)+"/"+url.PathEscape(id)+"?legal_entity=DEMF&consistency=strong", nil)
@@ -156,12 +165,14 @@ func (i *installation) files() (paths []string) {
 	return testkit.Must(filepath.Glob(filepath.Join(i.config.Archive.Directory, "archive", fmt.Sprint(uint32(i.entity.Partition)), "*")))
 }
 
-// ownArchive gives a copy an archive of its own, with the files of the installation.
-func (i *installation) ownArchive() {
+// ownFolders gives a copy an archive and an export folder of its own, with the files of the installation.
+func (i *installation) ownFolders() {
 	i.t.Helper()
-	folder := filepath.Join(i.t.TempDir(), "archive")
-	require.NoError(i.t, os.CopyFS(folder, os.DirFS(i.config.Archive.Directory)))
-	i.config.Archive.Directory = folder
+	for _, folder := range []*string{&i.config.Archive.Directory, &i.config.Erasure.ExportDirectory} {
+		own := filepath.Join(i.t.TempDir(), "folder")
+		require.NoError(i.t, os.CopyFS(own, os.DirFS(*folder)))
+		*folder = own
+	}
 }
 
 // TestArchive archives everything that may be, and asks every reader again.
@@ -171,7 +182,7 @@ func TestArchive(t *testing.T) {
 	open := func(t *testing.T) (i *installation, work func()) {
 		t.Parallel()
 		i = filled.copy(t)
-		i.ownArchive()
+		i.ownFolders()
 		work, _ = i.serve()
 		i.allowYoung()
 		return i, work
@@ -214,6 +225,7 @@ func TestArchive(t *testing.T) {
 		t.Parallel()
 		store := s3test.Start(t)
 		i := filled.copy(t)
+		i.ownFolders()
 		before := i.payloads()
 		i.serve()
 		i.allowYoung()
@@ -297,6 +309,69 @@ func TestArchive(t *testing.T) {
 			}
 		}
 		require.Greater(t, read, len(states)-8, "all but the entities of the redacted event")
+	})
+	t.Run("states need no archive when a segment in the middle comes back", func(t *testing.T) {
+		i, work := open(t)
+		work()
+		rename := func(vendor, name string) {
+			i.execute("vendor_admin", "ap.change_vendor", object{"vendor_id": vendor, "name": name, "reason": "Renamed"})
+		}
+		register := func(name string) (vendor string) {
+			return i.execute("vendor_admin", "ap.register_vendor", object{"natural_person": false, "country": "NL", "name": name, "registration_id": name}).Events[0].Stream.ID
+		}
+		first, second := register("Ida B.V."), register("Mats B.V.")
+		i.awaitProjections()
+		i.archive(time.Now())
+		between := i.postJournal("Rent of Ida").Events[0].ID
+		rename(first, "Ida Berg B.V.")
+		i.awaitProjections()
+		i.archive(time.Now())
+		rename(second, "Mats Berg B.V.")
+		i.awaitProjections()
+		i.archive(time.Now())
+		states, n := i.states(), i.sequence(between)
+		restored, err := i.archiver().Restore(t.Context(), i.entity, n, n, "An audit.", noProgress)
+		require.NoError(t, err)
+		require.NotZero(t, restored)
+		i.exec("DELETE FROM backbone.entity_snapshots")
+		i.exec("DELETE FROM backbone.stream_snapshots")
+		require.NoError(t, os.Rename(i.config.Archive.Directory, i.config.Archive.Directory+".gone"))
+		require.Equal(t, states, i.states())
+	})
+	t.Run("a redaction that is late leaves the file of another run", func(t *testing.T) {
+		i, work := open(t)
+		work()
+		posted := i.postJournal("Rent of Ida").Events[0].ID
+		i.awaitProjections()
+		i.archive(time.Now())
+		late := i.archiver()
+		late.Store = &listedStore{late.Store, func() {
+			i.exec("UPDATE backbone.leases SET expires_at = now() - interval '1 hour' WHERE name = 'archive'")
+			i.awaitProjections()
+			i.archive(time.Now())
+		}}
+		require.Equal(t, "archive.busy", fault.CodeOf(late.Forget(t.Context(), i.entity, i.sequence(posted))))
+		require.Empty(t, i.findings(i.openReader()))
+		require.NoError(t, i.archiver().Forget(t.Context(), i.entity, i.sequence(posted)))
+		require.False(t, i.archiveHas("Rent of Ida"))
+		require.Empty(t, i.findings(i.openReader()))
+	})
+	t.Run("a run that is refused leaves the files of earlier ones", func(t *testing.T) {
+		i, work := open(t)
+		work()
+		posted := i.postJournal("Rent of Ida").Events[0].ID
+		i.awaitProjections()
+		i.archive(time.Now())
+		files, n := i.files(), i.sequence(posted)
+		_, err := i.archiver().Restore(t.Context(), i.entity, n, n, "An audit.", noProgress)
+		require.NoError(t, err)
+		require.Equal(t, files, i.files())
+		i.awaitProjections()
+		refused := i.archiver()
+		refused.Payloads = editedArchiver{refused.Payloads, func(l *ports.LeavingPayloads) { l.Redactions-- }}
+		_, err = refused.Run(t.Context(), archive.Selection{Before: time.Now(), LegalEntities: []ports.LegalEntity{i.entity}}, noProgress)
+		require.Equal(t, "archive.redacting", fault.CodeOf(err))
+		require.Subset(t, i.files(), files)
 	})
 	t.Run("runs do not meet", func(t *testing.T) {
 		i, work := open(t)
@@ -416,6 +491,12 @@ func (i *installation) firstJournal() (id event.ID) {
 	return event.ID(bytes)
 }
 
+func (i *installation) sequence(id event.ID) (n event.Sequence) {
+	i.t.Helper()
+	require.NoError(i.t, i.super.QueryRow(i.t.Context(), "SELECT sequence FROM backbone.events WHERE uuid_send(id) = $1", id[:]).Scan(&n))
+	return n
+}
+
 func (i *installation) journal(description string) object {
 	return object{"description": description, "posting_date": time.Now().UTC().Format(time.DateOnly), "lines": []object{
 		{"account": "6000", "debit_credit": "debit", "amount": 3}, {"account": "2200", "debit_credit": "credit", "amount": 3},
@@ -526,6 +607,20 @@ func (k *killer) append(do appendEvent) appendEvent {
 
 type appendEvent = func(context.Context, ports.LegalEntity, event.Draft, event.Version) (event.Sequence, error)
 
+// listedStore does something when it is listed for the first time.
+type listedStore struct {
+	ports.ExportStore
+	do func()
+}
+
+func (s *listedStore) List(ctx context.Context, prefix string) ([]string, error) {
+	if do := s.do; do != nil {
+		s.do = nil
+		do()
+	}
+	return s.ExportStore.List(ctx, prefix)
+}
+
 type killedStore struct {
 	ports.ExportStore
 	k *killer
@@ -601,7 +696,7 @@ func (i *installation) requireRefusals() {
 
 	node := connect(t, as(t, "backbone_app", i.dsn).Reveal())
 	for _, statement := range []string{
-		"SELECT backbone.archive_payloads(1, 1, 1, '{1}', 0, '{}', '{}', '{}', '{}')", "SELECT backbone.restore_payloads(1, 1, '{1}', '{}', '{}')", "SELECT backbone.replace_states(1, 1, '', '{}', '{}', '{}')", "SELECT backbone.await_archiving()",
+		"SELECT backbone.archive_payloads(1, 1, 1, '{1}', 0, '{}', '{}', '{}', '{}')", "SELECT backbone.restore_payloads(1, 1, '{1}', '{}', '{}')", "SELECT backbone.replace_states(1, 1, '', '', '{}', '{}', '{}')", "SELECT backbone.await_archiving()",
 		"DELETE FROM backbone.event_payloads", "DELETE FROM backbone.archive_states", "INSERT INTO backbone.archive_segments DEFAULT VALUES",
 	} {
 		_, err := node.Exec(ctx, statement)

@@ -82,8 +82,8 @@ func (r *Register) StreamStatePage(ctx context.Context, p event.PartitionID, s e
 }
 
 // StatePages implements ports.ArchivedStates.
-func (r *Register) StatePages(ctx context.Context, p event.PartitionID, from event.Sequence, keys []string) ([]ports.ArchivedStatePage, error) {
-	rows, err := r.queries.ListStatePages(ctx, r.db.Reads, &archivedb.ListStatePagesParams{PartitionID: int32(p), Sequence: int64(from), Keys: keys})
+func (r *Register) StatePages(ctx context.Context, p event.PartitionID, keys []string) ([]ports.ArchivedStatePage, error) {
+	rows, err := r.queries.ListStatePages(ctx, r.db.Reads, &archivedb.ListStatePagesParams{PartitionID: int32(p), Keys: keys})
 	return pg.MapRows(ctx, rows, err, func(row *archivedb.ListStatePagesRow) ports.ArchivedStatePage {
 		page := archive.StatePage{FirstKey: row.FirstKey, Packed: row.Packed}
 		return ports.ArchivedStatePage{Partition: p, Segment: event.Sequence(row.FirstSequence), StatePage: page, MAC: row.Mac}
@@ -140,11 +140,11 @@ func (a *Archiver) AwaitArchiving(ctx context.Context) error {
 
 // ReplaceStates implements ports.Archiver.
 func (a *Archiver) ReplaceStates(ctx context.Context, page ports.ArchivedStatePage, by []ports.ArchivedStatePage) error {
-	p := &archivedb.ReplaceStatesParams{PartitionID: int32(page.Partition), FirstSequence: int64(page.Segment), FirstKey: page.FirstKey}
+	p := &archivedb.ReplaceStatesParams{PartitionID: int32(page.Partition), FirstSequence: int64(page.Segment), FirstKey: page.FirstKey, Mac: page.MAC}
 	for _, s := range by {
 		p.PageKeys, p.PageStates, p.PageMacs = append(p.PageKeys, s.FirstKey), append(p.PageStates, s.Packed), append(p.PageMacs, s.MAC)
 	}
-	return pg.Translate(ctx, a.queries.ReplaceStates(ctx, a.pool, p))
+	return archiveFault(ctx, a.queries.ReplaceStates(ctx, a.pool, p))
 }
 
 // RestorePayloads implements ports.Archiver.

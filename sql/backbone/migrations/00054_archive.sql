@@ -213,15 +213,18 @@ END
 $$;
 -- +goose StatementEnd
 
--- Replaces a page of states by others, or by none, of the same segment.
+-- Replaces a page of states, which has the MAC, by others, or by none, of the same segment.
 -- +goose StatementBegin
-CREATE FUNCTION backbone.replace_states(of_partition_id integer, of_first bigint, of_key text, page_keys text[], page_states bytea[], page_macs bytea[]) RETURNS void
+CREATE FUNCTION backbone.replace_states(of_partition_id integer, of_first bigint, of_key text, of_mac bytea, page_keys text[], page_states bytea[], page_macs bytea[]) RETURNS void
     LANGUAGE plpgsql
     SECURITY DEFINER
     SET search_path = pg_catalog, pg_temp
 AS $$
 BEGIN
-    DELETE FROM backbone.archive_states a WHERE a.partition_id = of_partition_id AND a.first_sequence = of_first AND a.first_key = of_key;
+    DELETE FROM backbone.archive_states a WHERE a.partition_id = of_partition_id AND a.first_sequence = of_first AND a.first_key = of_key AND a.mac = of_mac;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'another page' USING ERRCODE = 'check_violation', CONSTRAINT = 'archive_content';
+    END IF;
     INSERT INTO backbone.archive_states (partition_id, first_sequence, first_key, packed, mac)
     SELECT of_partition_id, of_first, u.first_key, u.packed, u.mac
     FROM unnest(page_keys, page_states, page_macs) AS u (first_key, packed, mac);
@@ -229,17 +232,17 @@ END
 $$;
 -- +goose StatementEnd
 
-REVOKE ALL ON FUNCTION backbone.vouched_hash(integer, bigint, bytea), backbone.await_archiving(), backbone.replace_states(integer, bigint, text, text[], bytea[], bytea[]),
+REVOKE ALL ON FUNCTION backbone.vouched_hash(integer, bigint, bytea), backbone.await_archiving(), backbone.replace_states(integer, bigint, text, bytea, text[], bytea[], bytea[]),
     backbone.archive_payloads(integer, bigint, bigint, bigint[], bigint, text[], text[], bytea[], bytea[]),
     backbone.restore_payloads(integer, bigint, bigint[], bytea[], text[]) FROM PUBLIC;
 GRANT EXECUTE ON FUNCTION backbone.vouched_hash(integer, bigint, bytea) TO backbone_archiver;
-GRANT EXECUTE ON FUNCTION backbone.await_archiving(), backbone.replace_states(integer, bigint, text, text[], bytea[], bytea[]), backbone.archive_payloads(integer, bigint, bigint, bigint[], bigint, text[], text[], bytea[], bytea[]), backbone.restore_payloads(integer, bigint, bigint[], bytea[], text[]) TO backbone_eraser;
+GRANT EXECUTE ON FUNCTION backbone.await_archiving(), backbone.replace_states(integer, bigint, text, bytea, text[], bytea[], bytea[]), backbone.archive_payloads(integer, bigint, bigint, bigint[], bigint, text[], text[], bytea[], bytea[]), backbone.restore_payloads(integer, bigint, bigint[], bytea[], text[]) TO backbone_eraser;
 GRANT SELECT, INSERT, DELETE ON backbone.archive_segments, backbone.archive_states, backbone.event_payloads TO backbone_archiver;
 GRANT SELECT ON backbone.legal_entities, backbone.pii_redactions, backbone.redaction_requests, backbone.leases, backbone.projections, backbone.projection_checkpoints TO backbone_archiver;
 GRANT SELECT ON backbone.archive_segments, backbone.archive_states TO backbone_app, backbone_reader, backbone_eraser;
 GRANT CREATE ON SCHEMA backbone TO backbone_archiver;
 ALTER FUNCTION backbone.await_archiving() OWNER TO backbone_archiver;
-ALTER FUNCTION backbone.replace_states(integer, bigint, text, text[], bytea[], bytea[]) OWNER TO backbone_archiver;
+ALTER FUNCTION backbone.replace_states(integer, bigint, text, bytea, text[], bytea[], bytea[]) OWNER TO backbone_archiver;
 ALTER FUNCTION backbone.archive_payloads(integer, bigint, bigint, bigint[], bigint, text[], text[], bytea[], bytea[]) OWNER TO backbone_archiver;
 ALTER FUNCTION backbone.restore_payloads(integer, bigint, bigint[], bytea[], text[]) OWNER TO backbone_archiver;
 REVOKE CREATE ON SCHEMA backbone FROM backbone_archiver;

@@ -79,6 +79,7 @@ FROM (
     SELECT k.sequence FROM backbone.event_keys k
     WHERE k.partition_id = $1 AND k.key = $2
       AND k.sequence <= (SELECT max(m.last_sequence) FROM backbone.archive_segments m WHERE m.partition_id = $1)
+      AND NOT EXISTS (SELECT FROM backbone.event_payloads p WHERE p.partition_id = $1 AND p.sequence = k.sequence)
     ORDER BY k.sequence DESC
     LIMIT 1
 ) e
@@ -128,6 +129,7 @@ FROM (
     SELECT v.sequence FROM backbone.events v
     WHERE v.partition_id = $1 AND v.stream_type = $2 AND v.stream_id = $3
       AND v.sequence <= (SELECT max(m.last_sequence) FROM backbone.archive_segments m WHERE m.partition_id = $1)
+      AND NOT EXISTS (SELECT FROM backbone.event_payloads p WHERE p.partition_id = $1 AND p.sequence = v.sequence)
     ORDER BY v.stream_version DESC
     LIMIT 1
 ) e
@@ -272,14 +274,13 @@ CROSS JOIN LATERAL (
     ORDER BY x.first_key DESC
     LIMIT 1
 ) a
-WHERE s.partition_id = $2 AND s.last_sequence >= $3::bigint
+WHERE s.partition_id = $2
 ORDER BY a.first_sequence, a.first_key
 `
 
 type ListStatePagesParams struct {
 	Keys        []string
 	PartitionID int32
-	Sequence    int64
 }
 
 type ListStatePagesRow struct {
@@ -289,9 +290,9 @@ type ListStatePagesRow struct {
 	Mac           []byte
 }
 
-// The pages of segments that end at a sequence or later and may have states with one of the keys.
+// The pages that may have states with one of the keys.
 func (q *Queries) ListStatePages(ctx context.Context, db DBTX, arg *ListStatePagesParams) ([]ListStatePagesRow, error) {
-	rows, err := db.Query(ctx, ListStatePages, arg.Keys, arg.PartitionID, arg.Sequence)
+	rows, err := db.Query(ctx, ListStatePages, arg.Keys, arg.PartitionID)
 	if err != nil {
 		return nil, err
 	}
@@ -358,13 +359,14 @@ func (q *Queries) MeasureArchive(ctx context.Context, db DBTX) ([]MeasureArchive
 }
 
 const ReplaceStates = `-- name: ReplaceStates :exec
-SELECT backbone.replace_states($1::int, $2::bigint, $3::text, $4::text[], $5::bytea[], $6::bytea[])
+SELECT backbone.replace_states($1::int, $2::bigint, $3::text, $4::bytea, $5::text[], $6::bytea[], $7::bytea[])
 `
 
 type ReplaceStatesParams struct {
 	PartitionID   int32
 	FirstSequence int64
 	FirstKey      string
+	Mac           []byte
 	PageKeys      []string
 	PageStates    [][]byte
 	PageMacs      [][]byte
@@ -375,6 +377,7 @@ func (q *Queries) ReplaceStates(ctx context.Context, db DBTX, arg *ReplaceStates
 		arg.PartitionID,
 		arg.FirstSequence,
 		arg.FirstKey,
+		arg.Mac,
 		arg.PageKeys,
 		arg.PageStates,
 		arg.PageMacs,

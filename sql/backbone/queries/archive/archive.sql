@@ -17,10 +17,10 @@ JOIN backbone.event_keys k ON k.partition_id = r.partition_id AND k.key = @key A
 WHERE r.partition_id = @partition_id AND r.sequence <= @until::bigint;
 
 -- name: ReplaceStates :exec
-SELECT backbone.replace_states(@partition_id::int, @first_sequence::bigint, @first_key::text, @page_keys::text[], @page_states::bytea[], @page_macs::bytea[]);
+SELECT backbone.replace_states(@partition_id::int, @first_sequence::bigint, @first_key::text, @mac::bytea, @page_keys::text[], @page_states::bytea[], @page_macs::bytea[]);
 
 -- name: ListStatePages :many
--- The pages of segments that end at a sequence or later and may have states with one of the keys.
+-- The pages that may have states with one of the keys.
 SELECT DISTINCT a.first_sequence, a.first_key, a.packed, a.mac
 FROM backbone.archive_segments s
 CROSS JOIN (SELECT unnest(@keys::text[]) AS key) k
@@ -30,7 +30,7 @@ CROSS JOIN LATERAL (
     ORDER BY x.first_key DESC
     LIMIT 1
 ) a
-WHERE s.partition_id = @partition_id AND s.last_sequence >= @sequence::bigint
+WHERE s.partition_id = @partition_id
 ORDER BY a.first_sequence, a.first_key;
 
 -- name: GetEntityStatePage :one
@@ -40,6 +40,7 @@ FROM (
     SELECT k.sequence FROM backbone.event_keys k
     WHERE k.partition_id = @partition_id AND k.key = @key
       AND k.sequence <= (SELECT max(m.last_sequence) FROM backbone.archive_segments m WHERE m.partition_id = @partition_id)
+      AND NOT EXISTS (SELECT FROM backbone.event_payloads p WHERE p.partition_id = @partition_id AND p.sequence = k.sequence)
     ORDER BY k.sequence DESC
     LIMIT 1
 ) e
@@ -64,6 +65,7 @@ FROM (
     SELECT v.sequence FROM backbone.events v
     WHERE v.partition_id = @partition_id AND v.stream_type = @stream_type AND v.stream_id = @stream_id
       AND v.sequence <= (SELECT max(m.last_sequence) FROM backbone.archive_segments m WHERE m.partition_id = @partition_id)
+      AND NOT EXISTS (SELECT FROM backbone.event_payloads p WHERE p.partition_id = @partition_id AND p.sequence = v.sequence)
     ORDER BY v.stream_version DESC
     LIMIT 1
 ) e
