@@ -97,7 +97,7 @@ func (a *Archiver) before(s Selection) (time.Time, error) {
 		return DefaultBefore(now), nil
 	}
 	if s.Before.After(now.AddDate(-onlineYears, 0, 0)) {
-		return time.Time{}, fault.New(fault.Invalid, "archive.too_young", "payloads of the last two years stay in the database; name a day before %s", now.AddDate(-onlineYears, 0, 1).Format(time.DateOnly))
+		return time.Time{}, fault.New(fault.FailedPrecondition, archive.CodeTooYoung, "payloads of the last two years stay in the database; name a day before %s", now.AddDate(-onlineYears, 0, 1).Format(time.DateOnly))
 	}
 	return s.Before, nil
 }

@@ -2,6 +2,7 @@ package archive
 
 import (
 	"context"
+	"slices"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -60,12 +61,7 @@ func (a *Archiver) planEntity(ctx context.Context, le ports.LegalEntity, before 
 		return p, err
 	}
 	isOpen := func(n event.Sequence) bool {
-		for _, g := range gaps {
-			if g.first <= n && n <= g.last {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(gaps, func(g gap) bool { return g.first <= n && n <= g.last })
 	}
 	for _, g := range gaps {
 		p.ToArchive += uint64(g.last - g.first + 1)

@@ -6,7 +6,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"slices"
 	"strings"
 	"time"
 
@@ -173,9 +172,6 @@ func recordOf(e *event.Recorded) archive.Record {
 
 // flush archives the range and begins the next one.
 func (r *entityRun) flush(ctx context.Context) error {
-	if err := r.lease.renew(ctx); err != nil {
-		return err
-	}
 	redactions, err := r.archiver.Log.Redactions(ctx, r.le.Partition)
 	if err != nil {
 		return err
@@ -378,7 +374,7 @@ func (a *Archiver) Restore(ctx context.Context, le ports.LegalEntity, first, las
 	if len(segments) == 0 {
 		return out, archive.SegmentNotFound()
 	}
-	for i, s := range slices.All(segments) {
+	for i, s := range segments {
 		progress(le, uint64(i), uint64(len(segments)))
 		if err := a.restore(ctx, le, s, reason); err != nil {
 			return out, err

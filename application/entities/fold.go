@@ -295,31 +295,20 @@ func (r *entityRead) saveSnapshot(p foldProgress, asOf event.Sequence, state jso
 		return
 	}
 	s, le := r.service, r.query.LegalEntity
-	if r.isTooLarge(state) {
+	if len(state) > snapshot.MaxBytes {
+		s.Logger.Warn("entity state exceeds the limit of snapshots; every read folds all events",
+			"entity_type", r.query.Type, "legal_entity", le.Code, "bytes", len(state), "limit", snapshot.MaxBytes)
 		return
 	}
-	taken, epoch := r.snapshotOf(p, asOf, state), r.epoch
+	taken := ports.EntitySnapshot{
+		Partition: le.Partition, EntityType: r.query.Type, EntityID: r.query.ID, AsOf: asOf, Version: p.version, Fold: r.fold.name,
+		EffectiveThrough: p.through, EventCount: p.count, CreatedAt: s.Clock.Now(), State: state,
+	}
+	epoch := r.epoch
 	s.Background.Do(fmt.Sprintf("entity %d %s", le.Partition, r.key), func(ctx context.Context) {
 		if _, err := s.Snapshots.Save(ctx, le.TenantID, taken, epoch); err != nil {
 			s.Logger.WarnContext(ctx, "entity snapshot could not be saved; a later read tries again",
 				"code", fault.CodeOf(err), "entity_type", taken.EntityType, "legal_entity", le.Code)
 		}
 	})
-}
-
-// isTooLarge reports, and logs, that a state cannot be a snapshot.
-func (r *entityRead) isTooLarge(state json.RawMessage) bool {
-	if len(state) <= snapshot.MaxBytes {
-		return false
-	}
-	r.service.Logger.Warn("entity state exceeds the limit of snapshots; every read folds all events",
-		"entity_type", r.query.Type, "legal_entity", r.query.LegalEntity.Code, "bytes", len(state), "limit", snapshot.MaxBytes)
-	return true
-}
-
-func (r *entityRead) snapshotOf(p foldProgress, asOf event.Sequence, state json.RawMessage) ports.EntitySnapshot {
-	return ports.EntitySnapshot{
-		Partition: r.query.LegalEntity.Partition, EntityType: r.query.Type, EntityID: r.query.ID, AsOf: asOf, Version: p.version, Fold: r.fold.name,
-		EffectiveThrough: p.through, EventCount: p.count, CreatedAt: r.service.Clock.Now(), State: state,
-	}
 }

@@ -177,7 +177,10 @@ func runArchive(ctx context.Context, a *archive.Archiver, s archive.Selection, o
 	}
 	return o.show(result, func(p *page) {
 		if result.Segments == 0 {
-			p.line("Nothing to archive. %s were looked at and stay.", counted(result.Stayed, "payload"))
+			p.line("Nothing to archive.")
+			if result.Stayed > 0 {
+				p.line("%s were looked at and stay.", counted(result.Stayed, "payload"))
+			}
 			return
 		}
 		p.line("%s are archived in %s: %.1f MB, compressed from %.1f MB. %d stay.", counted(result.Payloads, "payload"), counted(result.Segments, "file"),

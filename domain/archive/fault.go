@@ -6,13 +6,11 @@ import "github.com/erpbackbone/backbone/domain/fault"
 const (
 	CodeObjectDamaged    = "archive.object_damaged"
 	CodeObjectMissing    = "archive.object_missing"
-	CodeNotConfigured    = "archive.not_configured"
 	CodeUnavailable      = "archive.unavailable"
 	CodePayloadLost      = "archive.payload_lost"
 	CodeContentChanged   = "archive.content_changed"
 	CodeRedacting        = "archive.redacting"
-	CodeOverlapping      = "archive.overlapping"
-	CodeSnapshotMissing  = "archive.snapshot_missing"
+	CodeTooYoung         = "archive.too_young"
 	CodeProjectionBehind = "archive.projection_behind"
 )
 
@@ -28,7 +26,7 @@ func ObjectMissing() *fault.Error {
 
 // NotConfigured is the fault of an archived payload on a node that has no archive.
 func NotConfigured() *fault.Error {
-	return fault.New(fault.FailedPrecondition, CodeNotConfigured, "the payload is archived, and this node does not know where; have an operator set archive.directory or archive.bucket, as on the other nodes; tools take --config or --archive")
+	return fault.New(fault.FailedPrecondition, "archive.not_configured", "the payload is archived, and this node does not know where; have an operator set archive.directory or archive.bucket, as on the other nodes; tools take --config or --archive")
 }
 
 // Unavailable is the fault of an archive that does not answer.
@@ -48,7 +46,7 @@ func ContentChanged() *fault.Error {
 
 // TooYoung is the fault of a payload that the last two years need.
 func TooYoung() *fault.Error {
-	return fault.New(fault.FailedPrecondition, "archive.too_young", "payloads of the last two years stay in the database; name an earlier day")
+	return fault.New(fault.FailedPrecondition, CodeTooYoung, "payloads of the last two years stay in the database; name an earlier day")
 }
 
 // DecisionsStay is the fault of a payload that is a decision and no business event.
@@ -73,7 +71,7 @@ func Redacting() *fault.Error {
 
 // SnapshotMissing is the fault of an entity whose state would need an archived payload.
 func SnapshotMissing() *fault.Error {
-	return fault.New(fault.FailedPrecondition, CodeSnapshotMissing, "an entity of the payloads has no snapshot that includes them: it has changed since; run the command again")
+	return fault.New(fault.FailedPrecondition, "archive.snapshot_missing", "an entity of the payloads has no snapshot that includes them: it has changed since; run the command again")
 }
 
 // ProjectionBehind is the fault of a projection that would have to read an archived payload.
@@ -83,10 +81,10 @@ func ProjectionBehind() *fault.Error {
 
 // Overlapping is the fault of a range that is in the archive.
 func Overlapping() *fault.Error {
-	return fault.New(fault.Conflict, CodeOverlapping, "another run has archived a part of the range; run the command again")
+	return fault.New(fault.Conflict, "archive.overlapping", "another run has archived a part of the range; run the command again")
 }
 
 // SegmentNotFound is the fault of a segment that is not in the archive.
 func SegmentNotFound() *fault.Error {
-	return fault.New(fault.NotFound, "archive.segment_not_found", "no segment of the archive begins there: it was restored, or never archived; list them with `backbone archive status`")
+	return fault.New(fault.NotFound, "archive.segment_not_found", "no segment of the archive has these events: they were restored, or never archived; list them with `backbone archive status`")
 }
