@@ -72,6 +72,9 @@ func GlobalLog(ctx context.Context, store ports.GlobalLogAudit, anchors Anchors,
 			return w.report, err
 		}
 	}
+	if progress != nil && size > 0 {
+		progress("", size, size)
+	}
 	if w.report.Sound() {
 		if err := w.findExtraTiles(ctx); err != nil {
 			return w.report, err

@@ -318,12 +318,17 @@ func readDevState(dir string) (*devState, error) {
 	}
 	for _, password := range []*string{&state.AppPassword, &state.EraserPassword} {
 		if *password == "" {
-			var b [24]byte
-			_, _ = rand.Read(b[:]) // never fails
-			*password = hex.EncodeToString(b[:])
+			*password = newPassword()
 		}
 	}
 	return state, nil
+}
+
+// newPassword is hexadecimal, so that it needs no quoting in SQL.
+func newPassword() string {
+	var b [24]byte
+	_, _ = rand.Read(b[:]) // never fails
+	return hex.EncodeToString(b[:])
 }
 
 func ensureDatabase(ctx context.Context, dsn string) error {

@@ -288,31 +288,42 @@ func describeRestore(r keyrotation.Restored, withheld error) string {
 // database lacks.
 func replayErasures(ctx context.Context, o keysOptions) error {
 	return withKeys(ctx, o, func(k *wire.Keyring) error {
-		keys := o.Verifier
-		if len(keys) == 0 {
-			var err error
-			if keys, err = k.VerifierKeys(ctx); err != nil {
-				return err
-			}
-		}
-		show := newProgress(o.err, o.terminal)
-		var receipts []erasure.Receipt
-		_, err := k.Replay(ctx, keys, func(done, total int, r erasure.Receipt) {
-			receipts = append(receipts, r)
-			show.report("Receipts", done, total)
-		})
+		r, err := o.replayReceipts(ctx, k)
 		if err != nil {
 			return err
 		}
-		if err := wire.ForgetReplayed(ctx, o.Config, receipts); err != nil {
-			return err
-		}
-		lost, err := lostRequests(ctx, k.Erasures, receipts)
-		if err != nil {
-			return err
-		}
-		return o.show(map[string]any{"receipts": len(receipts), "requests_lost": lost}, func(p *page) { p.line("%s", strings.TrimSuffix(describeReplay(len(receipts), lost), "\n")) })
+		return o.show(r, func(p *page) { p.line("%s", strings.TrimSuffix(describeReplay(r.Receipts, r.Lost), "\n")) })
 	})
+}
+
+// replayedReceipts are the result of a replay.
+type replayedReceipts struct {
+	Receipts int `json:"receipts"`
+	Lost     int `json:"requests_lost"` // requests that the database does not have
+}
+
+func (o *keysOptions) replayReceipts(ctx context.Context, k *wire.Keyring) (out replayedReceipts, err error) {
+	keys := o.Verifier
+	if len(keys) == 0 {
+		if keys, err = k.VerifierKeys(ctx); err != nil {
+			return out, err
+		}
+	}
+	show := newProgress(o.err, o.terminal)
+	var receipts []erasure.Receipt
+	_, err = k.Replay(ctx, keys, func(done, total int, r erasure.Receipt) {
+		receipts = append(receipts, r)
+		show.report("Receipts", done, total)
+	})
+	if err != nil {
+		return out, err
+	}
+	if err := wire.ForgetReplayed(ctx, o.Config, receipts); err != nil {
+		return out, err
+	}
+	out.Receipts = len(receipts)
+	out.Lost, err = lostRequests(ctx, k.Erasures, receipts)
+	return out, err
 }
 
 // erasureRequests reads requests. ports.ErasureRegister has it.

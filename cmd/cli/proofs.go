@@ -415,9 +415,15 @@ func (t trust) open(note []byte) (c domain.Checkpoint, names []string, err error
 	return c, names, nil
 }
 
+// anchors are what a global log is compared with, and when the files of the kept checkpoints were written.
+type anchors struct {
+	verify.Anchors
+	written []time.Time
+}
+
 // readAnchors reads checkpoints that were kept outside of the database: files, export folders, and folders of
 // checkpoints. Each must be signed by the log. Those that are not signed by the witnesses of the policy are left out.
-func readAnchors(paths, given []string, policy string) (a verify.Anchors, err error) {
+func readAnchors(paths, given []string, policy string) (a anchors, err error) {
 	if len(paths) == 0 && len(given) == 0 && policy == "" {
 		return a, nil
 	}
@@ -448,7 +454,13 @@ func readAnchors(paths, given []string, policy string) (a verify.Anchors, err er
 			if f, isFault := fault.As(err); isFault {
 				return fault.New(f.Kind, f.Code, "%s: %s", file, f.Detail)
 			}
-			a.Kept = append(a.Kept, c)
+			if err != nil {
+				return err
+			}
+			info, err := d.Info()
+			if err == nil {
+				a.Kept, a.written = append(a.Kept, c), append(a.written, info.ModTime())
+			}
 			return err
 		})
 		switch _, isFault := fault.As(err); {

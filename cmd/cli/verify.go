@@ -164,25 +164,61 @@ type verifyOptions struct {
 // verifyLog checks the log and reports whether it is sound. With an error, sound false means
 // that tampering was found before the error ended the run; sound true means no verdict.
 func verifyLog(ctx context.Context, o verifyOptions) (sound bool, err error) {
-	var options []verify.Option
-	if o.Head != "" {
-		text, err := os.ReadFile(o.Head)
-		if err != nil {
-			return true, fault.New(fault.NotFound, "verify.heads_missing", "the file of exported heads cannot be read; check --head").WithCause(err)
-		}
-		heads, err := verify.ParseHeads(text)
-		if err != nil {
-			return true, err
-		}
-		options = append(options, verify.Against(heads))
-	}
-	anchors, err := readAnchors(o.Checkpoints, o.Keys, o.Policy)
+	references, err := o.references()
 	if err != nil {
 		return true, err
 	}
+	v, err := references.verify(ctx, o)
+	if v.sound && err == nil && o.ExportHead != "" {
+		if err = writeHeads(o.ExportHead, verify.HeadsOf(v.logName, v.started, v.reports, v.registries)); err == nil {
+			v.headFile = o.ExportHead
+		}
+	}
+	v.finished = err == nil
+	if o.json {
+		if writeErr := printJSON(o.out, v.text()); writeErr != nil {
+			return v.sound, writeErr
+		}
+		return v.sound, err
+	}
+	if writeErr := printPage(o.out, func(p *page) { p.verdict(&v) }); v.finished {
+		err = writeErr
+	}
+	return v.sound, err
+}
+
+// references are what was kept outside of the database and a log is compared with.
+type references struct {
+	heads   *verify.Heads // nil: none
+	anchors anchors
+}
+
+// references reads them from the files that the flags name.
+func (o *verifyOptions) references() (r references, err error) {
+	if o.Head != "" {
+		text, err := os.ReadFile(o.Head)
+		if err != nil {
+			return r, fault.New(fault.NotFound, "verify.heads_missing", "the file of exported heads cannot be read; check --head").WithCause(err)
+		}
+		heads, err := verify.ParseHeads(text)
+		if err != nil {
+			return r, err
+		}
+		r.heads = &heads
+	}
+	r.anchors, err = readAnchors(o.Checkpoints, o.Keys, o.Policy)
+	return r, err
+}
+
+// verify checks the log against the references. An error means that it could not finish; the verdict has the findings
+// until then.
+func (r references) verify(ctx context.Context, o verifyOptions) (v verdict, err error) {
+	var options []verify.Option
+	if r.heads != nil {
+		options = append(options, verify.Against(*r.heads))
+	}
 	show := newProgress(o.err, o.terminal)
-	started := time.Now()
-	v := verdict{anchors: anchors}
+	v = verdict{anchors: r.anchors.Anchors, started: time.Now()}
 	if len(o.Dumps) > 0 {
 		err = v.dumps(ctx, o, show, options)
 	} else {
@@ -191,29 +227,14 @@ func verifyLog(ctx context.Context, o verifyOptions) (sound bool, err error) {
 	if err == nil && len(v.reports) == 0 {
 		err = nothingToVerify(o.Tenant)
 	}
-	elapsed := time.Since(started)
-	sound = !slices.ContainsFunc(v.registries, func(r verify.RegistryReport) bool { return !r.Sound() })
+	v.elapsed, v.finished = time.Since(v.started), err == nil
+	v.sound = !slices.ContainsFunc(v.registries, func(r verify.RegistryReport) bool { return !r.Sound() })
 	for _, r := range v.reports {
-		sound = sound && r.Sound()
+		v.sound = v.sound && r.Sound()
 	}
-	sound = sound && (v.globalLog == nil || v.globalLog.Sound())
-	sound = sound && (v.erasures == nil || v.erasures.Finding == "")
-	if sound && err == nil && o.ExportHead != "" {
-		if err = writeHeads(o.ExportHead, verify.HeadsOf(v.logName, started, v.reports, v.registries)); err == nil {
-			v.headFile = o.ExportHead
-		}
-	}
-	if o.json {
-		if writeErr := printJSON(o.out, verdictText{sound && err == nil, err == nil, v.reports, v.registries, v.globalLog, v.erasures}); writeErr != nil {
-			return sound, writeErr
-		}
-		return sound, err
-	}
-	finished := err == nil
-	if writeErr := printPage(o.out, func(p *page) { p.verdict(&v, sound, finished, elapsed) }); finished {
-		err = writeErr
-	}
-	return sound, err
+	v.sound = v.sound && (v.globalLog == nil || v.globalLog.Sound())
+	v.sound = v.sound && (v.erasures == nil || v.erasures.Finding == "")
+	return v, err
 }
 
 // verdict collects the findings of a run.
@@ -225,6 +246,10 @@ type verdict struct {
 	erasures   *erasureVerdict         // nil: not compared
 	anchors    verify.Anchors          // of the global log
 	headFile   string                  // written
+	started    time.Time
+	elapsed    time.Duration
+	sound      bool // no finding
+	finished   bool // false: an error ended the run
 }
 
 // erasureVerdict is the result of comparing receipts and keys.
@@ -242,6 +267,10 @@ type verdictText struct {
 	Erasures      *erasureVerdict         `json:"erasures,omitempty"`
 }
 
+func (v *verdict) text() verdictText {
+	return verdictText{v.sound && v.finished, v.finished, v.reports, v.registries, v.globalLog, v.erasures}
+}
+
 func (v *verdict) database(ctx context.Context, o verifyOptions, show *progress, options []verify.Option) error {
 	store, err := wire.OpenReader(ctx, o.DSN, o.Config.Archive)
 	if err != nil {
@@ -250,7 +279,9 @@ func (v *verdict) database(ctx context.Context, o verifyOptions, show *progress,
 	defer store.Close()
 	var onProgress verify.Progress
 	if o.terminal {
-		onProgress = func(entity string, done, total uint64) { show.report(entity, int(done), int(total)) }
+		onProgress = func(entity string, done, total uint64) {
+			show.report(cmp.Or(entity, "global log"), int(done), int(total))
+		}
 	}
 	installation, err := store.Directory.Installation(ctx)
 	if err != nil {
@@ -363,8 +394,8 @@ func nothingToVerify(tenant string) error {
 // --json has them all.
 const maxListed = 20
 
-// verdict writes the findings of a run; finished is false if an error ended it.
-func (p *page) verdict(v *verdict, sound, finished bool, elapsed time.Duration) {
+// verdict writes the findings of a run.
+func (p *page) verdict(v *verdict) {
 	if len(v.reports) == 0 {
 		p.registries(v.registries)
 		return
@@ -387,11 +418,11 @@ func (p *page) verdict(v *verdict, sound, finished bool, elapsed time.Duration) 
 	if v.registries != nil { // a file has no keys
 		p.erased(v.erasures)
 	}
-	if !finished {
+	if !v.finished {
 		return
 	}
-	seconds := max(elapsed.Seconds(), 0.001)
-	if !sound {
+	seconds := max(v.elapsed.Seconds(), 0.001)
+	if !v.sound {
 		p.tampered()
 		return
 	}
