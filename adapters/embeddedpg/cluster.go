@@ -34,6 +34,18 @@ type Config struct {
 	// Ephemeral clusters are recreated at every start and trade durability for
 	// speed. A kept cluster is never started as ephemeral.
 	Ephemeral bool
+	// Restored clusters are copies of another server's cluster, which the caller put into pg/data. See restored.go.
+	Restored bool
+	// RestoreCommand is the restore_command with which a restored cluster fetches WAL at its first start. Empty: it
+	// replays the WAL that lies in pg/data.
+	RestoreCommand string
+}
+
+func (c Config) logger() *slog.Logger {
+	if c.Logger == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return c.Logger
 }
 
 // Cluster is a running PostgreSQL that this process owns.
@@ -59,14 +71,12 @@ type Cluster struct {
 // Faults, all FailedPrecondition: dev.postgres_not_found,
 // dev.data_directory_version (made by another major version),
 // dev.data_directory_in_use, dev.data_directory_owner, dev.data_directory_damaged,
-// dev.data_directory_foreign, dev.port_in_use, dev.postgres_start_failed. None of
-// them changes or deletes anything in the cluster.
+// dev.data_directory_foreign, dev.port_in_use, dev.postgres_start_failed, and of a
+// restored cluster drill.recovery_failed. None of them changes or deletes anything in a
+// cluster that is not restored.
 func Start(ctx context.Context, config Config) (_ *Cluster, err error) {
-	log := config.Logger
-	if log == nil {
-		log = slog.New(slog.DiscardHandler)
-	}
-	settings, err := mergeSettings(config.Ephemeral, config.Settings)
+	log := config.logger()
+	settings, err := mergeSettings(config)
 	if err != nil {
 		return nil, err
 	}

@@ -88,11 +88,16 @@ func (l *launch) prepare(ctx context.Context) (err error) {
 			d.root, made, l.installation.major, l.installation.dir, made, made).
 			WithNumbers(made, l.installation.major)
 	}
-	if l.state, err = d.loadState(made != 0); err != nil {
+	if l.state, err = d.loadState(made != 0 && !l.config.Restored); err != nil {
 		return err
 	}
 	if made == 0 {
 		if err := l.initialize(ctx); err != nil {
+			return err
+		}
+	}
+	if _, err := os.Stat(d.stateFile()); l.config.Restored && errors.Is(err, os.ErrNotExist) {
+		if err := l.recover(ctx); err != nil {
 			return err
 		}
 	}
@@ -230,39 +235,14 @@ func (l *launch) start(ctx context.Context) (*serverProcess, error) {
 
 func (l *launch) startOnce(ctx context.Context) (*serverProcess, error) {
 	d := l.directory
-	output, err := l.openLog()
+	process, logStart, err := l.run("127.0.0.1")
 	if err != nil {
-		return nil, directoryError(d.root, err)
+		return nil, err
 	}
-	defer output.Close() // the server has its own descriptor
-	logStart, err := output.Seek(0, io.SeekEnd)
+	if err = l.awaitReady(ctx, process); err == nil {
+		err = l.connect(ctx)
+	}
 	if err != nil {
-		return nil, directoryError(d.root, err)
-	}
-	// On the command line these settings override postgresql.auto.conf, so ALTER SYSTEM cannot
-	// open the cluster to the network.
-	cmd, done, err := l.owner.command(l.installation.program("postgres"), d.clusterDir(), func(dir string) []string {
-		return []string{
-			"-D", dir, "-p", strconv.Itoa(l.state.Port), "-c", "cluster_name=" + l.name, "-c", "listen_addresses=127.0.0.1",
-			"-c", "unix_socket_directories=.", "-c", "unix_socket_permissions=0700",
-		}
-	})
-	if err != nil {
-		return nil, directoryError(d.root, err)
-	}
-	defer done()
-	// A file, not a pipe: the server must be able to log after backbone has ended.
-	cmd.Stdout, cmd.Stderr = output, output
-	if err := cmd.Start(); err != nil {
-		return nil, fault.New(fault.FailedPrecondition, "dev.postgres_start_failed",
-			"%s could not be run: %s. Check that every user may execute it, then start again.", cmd.Path, err).WithCause(err)
-	}
-	process := &serverProcess{cmd: cmd, exited: make(chan struct{})}
-	go func() {
-		_ = cmd.Wait() // the status is read from ProcessState
-		close(process.exited)
-	}()
-	if err := l.awaitReady(ctx, process); err != nil {
 		process.kill()
 		return nil, fault.New(fault.FailedPrecondition, "dev.postgres_start_failed",
 			"PostgreSQL did not start in %s: %s. The whole log is %s; correct what it says and start again.",
@@ -271,19 +251,58 @@ func (l *launch) startOnce(ctx context.Context) (*serverProcess, error) {
 	return process, nil
 }
 
+// run runs the server, which listens on addresses. logStart is where its log begins.
+func (l *launch) run(addresses string) (process *serverProcess, logStart int64, err error) {
+	d := l.directory
+	output, err := l.openLog()
+	if err != nil {
+		return nil, 0, directoryError(d.root, err)
+	}
+	defer output.Close() // the server has its own descriptor
+	if logStart, err = output.Seek(0, io.SeekEnd); err != nil {
+		return nil, 0, directoryError(d.root, err)
+	}
+	// On the command line these settings override postgresql.auto.conf, so ALTER SYSTEM cannot
+	// open the cluster to the network.
+	cmd, done, err := l.owner.command(l.installation.program("postgres"), d.clusterDir(), func(dir string) []string {
+		return []string{
+			"-D", dir, "-p", strconv.Itoa(l.state.Port), "-c", "cluster_name=" + l.name, "-c", "listen_addresses=" + addresses,
+			"-c", "unix_socket_directories=.", "-c", "unix_socket_permissions=0700",
+		}
+	})
+	if err != nil {
+		return nil, 0, directoryError(d.root, err)
+	}
+	defer done()
+	// A file, not a pipe: the server must be able to log after backbone has ended.
+	cmd.Stdout, cmd.Stderr = output, output
+	if err := cmd.Start(); err != nil {
+		return nil, 0, fault.New(fault.FailedPrecondition, "dev.postgres_start_failed",
+			"%s could not be run: %s. Check that every user may execute it, then start again.", cmd.Path, err).WithCause(err)
+	}
+	process = &serverProcess{cmd: cmd, exited: make(chan struct{})}
+	go func() {
+		_ = cmd.Wait() // the status is read from ProcessState
+		close(process.exited)
+	}()
+	return process, logStart, nil
+}
+
 // kill ends a server that never became usable.
-func (p *serverProcess) kill() {
-	_ = p.cmd.Process.Signal(syscall.SIGQUIT) // fails only when it has ended
+func (p *serverProcess) kill() { p.end(syscall.SIGQUIT, immediateStopTime) }
+
+// end ends the server by a signal, or by killing it if it does not end within a time.
+func (p *serverProcess) end(signal syscall.Signal, limit time.Duration) {
+	_ = p.cmd.Process.Signal(signal) // fails only when it has ended
 	select {
 	case <-p.exited:
-	case <-time.After(immediateStopTime):
+	case <-time.After(limit):
 		_ = p.cmd.Process.Kill()
 		<-p.exited
 	}
 }
 
-// awaitReady waits until postmaster.pid has the status ready and a connection with the kept
-// password succeeds.
+// awaitReady waits until postmaster.pid has the status ready.
 func (l *launch) awaitReady(ctx context.Context, process *serverProcess) error {
 	ticker := time.NewTicker(pollInterval)
 	defer ticker.Stop()
@@ -301,6 +320,11 @@ func (l *launch) awaitReady(ctx context.Context, process *serverProcess) error {
 			l.log.Info("waiting for PostgreSQL, which may be recovering", "log", l.directory.logFile())
 		}
 	}
+	return nil
+}
+
+// connect connects once with the kept password.
+func (l *launch) connect(ctx context.Context) error {
 	connection, err := pgx.Connect(ctx, dsn(l.state.Port, superuser, l.state.SuperuserPassword, "postgres"))
 	if err != nil {
 		return err

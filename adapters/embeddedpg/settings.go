@@ -56,6 +56,21 @@ var ephemeralSettings = map[string]string{
 	"autovacuum_naptime": "5min",
 }
 
+// restoredSettings keep a restored cluster apart from the server of which it is a copy, beside the configuration of that
+// server, which is replaced: the default of every other setting is safe. Such a cluster is thrown away, so it needs no
+// fsync. A server that a user starts on it by hand listens on a socket in the data directory only.
+var restoredSettings = map[string]string{
+	"fsync":                           "off",
+	"full_page_writes":                "off",
+	"synchronous_commit":              "off",
+	"hot_standby":                     "off", // or the limits of connections and locks of that server would be needed
+	"listen_addresses":                "",
+	"max_prepared_transactions":       "100", // those in its WAL
+	"max_logical_replication_workers": "0",   // subscriptions in its databases would connect to other servers
+	"max_wal_senders":                 "0",
+	"unix_socket_directories":         ".",
+}
+
 // reservedSettings are set by this package only; other values would break the cluster's
 // isolation.
 var reservedSettings = []string{
@@ -65,17 +80,21 @@ var reservedSettings = []string{
 
 // mergeSettings merges the settings of one cluster; the caller's override the defaults, and
 // reserved ones are refused.
-func mergeSettings(ephemeral bool, custom map[string]string) (map[string]string, error) {
+func mergeSettings(c Config) (map[string]string, error) {
 	out := maps.Clone(defaultSettings)
 	if runtime.GOOS == "linux" {
 		// POSIX shared memory lies in /dev/shm, which containers cut to 64 MB or keep
 		// for root; the server needs a System V segment in any case.
 		out["dynamic_shared_memory_type"] = "sysv"
 	}
-	if ephemeral {
+	if c.Ephemeral {
 		maps.Copy(out, ephemeralSettings)
 	}
-	for name, value := range custom {
+	if c.Restored {
+		maps.Copy(out, restoredSettings)
+		out["restore_command"] = c.RestoreCommand
+	}
+	for name, value := range c.Settings {
 		name = strings.ToLower(name)
 		if slices.Contains(reservedSettings, name) {
 			return nil, fmt.Errorf("embeddedpg: setting %s is decided by the package; remove it from the settings", name)
