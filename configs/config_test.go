@@ -54,6 +54,7 @@ func TestLoad(t *testing.T) {
 	environment := []string{
 		"BACKBONE_HTTP_LISTEN=127.0.0.1:9001", "BACKBONE_DATABASE_OWNER_DSN=postgres://o:pw@h/db?a=b", "BACKBONE_INTAKE_RETRIES=10ms, 1s",
 		"BACKBONE_LIMITS_BATCH_EVENTS=7", "BACKBONE_TOKEN=bbk_x", "BACKBONE_SERVER=http://x", "HTTP_LISTEN=nothing", "BACKBONE_LOG_LEVEL=debug",
+		"BACKBONE_GLOBAL_LOG_EXPORT_INTERVAL=1m", "BACKBONE_KEYSTORE_POOL=5",
 	}
 	t.Run("environment wins over file and file over defaults", func(t *testing.T) {
 		t.Parallel()
@@ -65,6 +66,7 @@ func TestLoad(t *testing.T) {
 		want.Limits.BatchEvents = 7
 		want.Intake.Retries = []time.Duration{10 * time.Millisecond, time.Second}
 		want.Log.Level = "debug"
+		want.GlobalLog.ExportInterval, want.KeyStore.Pool = time.Minute, 5
 		require.Equal(t, want, c)
 	})
 	t.Run("variable that names a section is refused", func(t *testing.T) {
@@ -171,6 +173,7 @@ func TestLoadRefuses(t *testing.T) {
 	}
 	for variable, key := range map[string]string{
 		"BACKBONE_HTTP_LISEN=SECRET": "BACKBONE_HTTP_LISEN", "BACKBONE_DATABASE_READ_POOL=SECRET": "database.read_pool", "BACKBONE_HTTP=SECRET": "BACKBONE_HTTP",
+		"BACKBONE_ACCESS_LOG_RETENTON=SECRET": "BACKBONE_ACCESS_LOG_RETENTON",
 	} {
 		_, err := load("", func() []string { return []string{variable} })
 		var e *Error

@@ -54,14 +54,21 @@ func load(path string, environ func() []string) (Config, error) {
 	if err := refuseUnknownKeys(k, fields); err != nil {
 		return Config{}, err
 	}
+	keys := map[string]string{} // by variable
+	for key := range fields {
+		keys[variableOf(key)] = key
+	}
 	var unknown []string
 	source := env.Provider(".", env.Opt{Prefix: envPrefix, EnvironFunc: environ, TransformFunc: func(name, value string) (string, any) {
-		key := keyOfVariable(name)
-		if _, ok := fields[key]; ok {
+		if key, ok := keys[name]; ok {
 			return key, value
 		}
-		if section, _, _ := strings.Cut(key, "."); hasSection(fields, section) {
-			unknown = append(unknown, name)
+		for key := range fields {
+			section, _, _ := strings.Cut(key, ".")
+			if variable := variableOf(section); name == variable || strings.HasPrefix(name, variable+"_") {
+				unknown = append(unknown, name)
+				break
+			}
 		}
 		return "", nil // variables of other commands, such as BACKBONE_TOKEN
 	}})
@@ -107,9 +114,9 @@ func hasSection(fields map[string]reflect.Value, section string) bool {
 	return false
 }
 
-// keyOfVariable turns BACKBONE_HTTP_READ_TIMEOUT into http.read_timeout.
-func keyOfVariable(name string) string {
-	return strings.Replace(strings.ToLower(strings.TrimPrefix(name, envPrefix)), "_", ".", 1)
+// variableOf turns http.read_timeout into BACKBONE_HTTP_READ_TIMEOUT.
+func variableOf(key string) string {
+	return envPrefix + strings.ToUpper(strings.ReplaceAll(key, ".", "_"))
 }
 
 // refuseUnknownKeys returns an error if the file has a key that is no setting. Without it, a
