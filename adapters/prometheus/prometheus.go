@@ -23,6 +23,7 @@ type Metrics struct {
 	feeds
 	fanout
 	globalLog
+	archive
 	webhooks
 	entities
 
@@ -84,6 +85,7 @@ func New() *Metrics {
 		feeds:             newFeeds(f),
 		fanout:            newFanout(f),
 		globalLog:         newGlobalLog(f),
+		archive:           newArchive(f),
 		webhooks:          newWebhooks(f),
 		entities:          newEntities(f),
 	}

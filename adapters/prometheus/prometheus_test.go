@@ -51,12 +51,14 @@ func TestHandlerShowsEveryReport(t *testing.T) {
 	m.FeedDelivered("sse", 7, 3*time.Millisecond)
 	m.FeedEnded("websocket", "")
 	m.FeedEnded("sse", "auth.token_expired")
+	m.ArchiveRead("unavailable")
 
 	answer := httptest.NewRecorder()
 	m.Handler().ServeHTTP(answer, httptest.NewRequest("GET", "/metrics", nil))
 	require.Equal(t, 200, answer.Code)
 	page := answer.Body.String()
 	for _, line := range []string{
+		`backbone_archive_reads_total{outcome="unavailable"} 1`,
 		`backbone_feeds_open{state="catching_up",transport="sse"} 0`,
 		`backbone_feeds_open{state="idle",transport="sse"} 1`,
 		`backbone_feeds_open{state="catching_up",transport="websocket"} 0`,

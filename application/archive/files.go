@@ -19,7 +19,8 @@ const keptBytes = 64 << 20
 
 // Files reads the files of the archive. It keeps those that were read last.
 type Files struct {
-	store ports.ExportStore
+	store   ports.ExportStore
+	metrics Metrics
 
 	mu   sync.Mutex
 	kept []keptSegment // the one that was read last comes first
@@ -34,12 +35,21 @@ type keptSegment struct {
 	readAt  time.Time
 }
 
+// Metrics counts the files that readers need.
+type Metrics interface {
+	// ArchiveRead counts one: read, kept (in memory), unavailable, missing or damaged.
+	ArchiveRead(outcome string)
+}
+
 // NewFiles makes Files over the store of the archive.
-func NewFiles(store ports.ExportStore) *Files { return &Files{store: store} }
+func NewFiles(store ports.ExportStore, metrics Metrics) *Files {
+	return &Files{store: store, metrics: metrics}
+}
 
 // Records implements ports.ArchivedPayloads.
 func (f *Files) Records(ctx context.Context, s ports.ArchivedSegment) ([]archive.Record, error) {
 	if records, found := f.keptRecords(s, time.Time{}); found {
+		f.metrics.ArchiveRead("kept")
 		return records, nil
 	}
 	records, err := f.read(ctx, s)
@@ -55,6 +65,7 @@ const freshFor = 5 * time.Second
 // FreshRecords implements ports.ArchivedPayloads.
 func (f *Files) FreshRecords(ctx context.Context, s ports.ArchivedSegment) ([]archive.Record, error) {
 	if records, found := f.keptRecords(s, time.Now().Add(-freshFor)); found {
+		f.metrics.ArchiveRead("kept")
 		return records, nil
 	}
 	return f.read(ctx, s)
@@ -63,6 +74,21 @@ func (f *Files) FreshRecords(ctx context.Context, s ports.ArchivedSegment) ([]ar
 // read reads a segment from its file, and keeps it. Of an archive without any file of the partition, which is probably
 // another one, the fault is archive.unavailable.
 func (f *Files) read(ctx context.Context, s ports.ArchivedSegment) ([]archive.Record, error) {
+	records, err := f.readFile(ctx, s)
+	switch code := fault.CodeOf(err); {
+	case err == nil:
+		f.metrics.ArchiveRead("read")
+	case code == archive.CodeObjectMissing:
+		f.metrics.ArchiveRead("missing")
+	case code == archive.CodeObjectDamaged:
+		f.metrics.ArchiveRead("damaged")
+	case code != "": // else the caller has left
+		f.metrics.ArchiveRead("unavailable")
+	}
+	return records, err
+}
+
+func (f *Files) readFile(ctx context.Context, s ports.ArchivedSegment) ([]archive.Record, error) {
 	object, err := f.store.Get(ctx, s.Object)
 	switch {
 	case fault.KindOf(err) == fault.NotFound:

@@ -32,6 +32,11 @@ func record(n event.Sequence, payload string) domain.Record {
 	return domain.Record{Sequence: n, Payload: []byte(payload)}
 }
 
+// outcomes counts files that readers needed.
+type outcomes map[string]int
+
+func (o outcomes) ArchiveRead(outcome string) { o[outcome]++ }
+
 // put stores a segment of a range.
 func put(t *testing.T, store ports.ExportStore, first, last event.Sequence, records ...domain.Record) ports.ArchivedSegment {
 	t.Helper()
@@ -47,7 +52,8 @@ func put(t *testing.T, store ports.ExportStore, first, last event.Sequence, reco
 func TestFiles_KeepWhatWasRead(t *testing.T) {
 	t.Parallel()
 	store := &countingStore{ExportStore: memory.NewExportStore()}
-	files := archive.NewFiles(store)
+	counted := outcomes{}
+	files := archive.NewFiles(store, counted)
 	one, two := put(t, store, 1, 2, record(1, `{"a":1}`), record(2, `{"a":2}`)), put(t, store, 3, 3, record(3, `{"a":3}`))
 	for range 3 {
 		for _, s := range []ports.ArchivedSegment{one, two} {
@@ -57,13 +63,14 @@ func TestFiles_KeepWhatWasRead(t *testing.T) {
 		}
 	}
 	require.Equal(t, 2, store.reads)
+	require.Equal(t, outcomes{"read": 2, "kept": 4}, counted)
 }
 
 // TestFiles_Spare reads the other payloads of a file that a redaction has replaced, and for verification none.
 func TestFiles_Spare(t *testing.T) {
 	t.Parallel()
 	store := memory.NewExportStore()
-	files := archive.NewFiles(store)
+	files := archive.NewFiles(store, outcomes{})
 	s := put(t, store, 1, 3, record(1, `{"a":1}`), record(2, `{"a":2}`))
 	redacted := record(3, `{"a":"[REDACTED]"}`)
 	redacted.Redactions = []event.Redaction{{Pointers: []string{"/a"}}}
@@ -84,14 +91,16 @@ func TestFiles_Faults(t *testing.T) {
 	t.Parallel()
 	store := memory.NewExportStore()
 	s := put(t, store, 1, 1, record(1, `{}`))
+	counted := outcomes{}
 	changed := s
 	changed.Digest[0]++
-	_, err := archive.NewFiles(store).Records(t.Context(), changed)
+	_, err := archive.NewFiles(store, counted).Records(t.Context(), changed)
 	require.Equal(t, domain.CodeObjectDamaged, fault.CodeOf(err))
 	require.NoError(t, store.Delete(t.Context(), s.Object))
-	_, err = archive.NewFiles(store).Records(t.Context(), s)
+	_, err = archive.NewFiles(store, counted).Records(t.Context(), s)
 	require.Equal(t, domain.CodeUnavailable, fault.CodeOf(err), "an empty archive is probably another one")
 	put(t, store, 2, 2, record(2, `{}`))
-	_, err = archive.NewFiles(store).Records(t.Context(), s)
+	_, err = archive.NewFiles(store, counted).Records(t.Context(), s)
 	require.Equal(t, domain.CodeObjectMissing, fault.CodeOf(err))
+	require.Equal(t, outcomes{"damaged": 1, "unavailable": 1, "missing": 1}, counted)
 }

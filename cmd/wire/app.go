@@ -175,7 +175,7 @@ func OpenStore(ctx context.Context, c configs.Config) (*postgres.Database, error
 
 func openDatabase(ctx context.Context, c configs.Config, o Options) (_ *postgres.Database, err error) {
 	config := storeConfig(c, o)
-	if config.Archive, err = archiveFiles(ctx, c.Archive); err != nil {
+	if config.Archive, err = archiveFiles(ctx, c.Archive, o.metrics); err != nil {
 		return nil, err
 	}
 	return postgres.Open(ctx, config)

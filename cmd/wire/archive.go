@@ -34,12 +34,12 @@ func openArchive(ctx context.Context, c configs.Archive) (ports.ExportStore, err
 }
 
 // archiveFiles reads the files of the archive; nil if none is configured.
-func archiveFiles(ctx context.Context, c configs.Archive) (ports.ArchivedPayloads, error) {
+func archiveFiles(ctx context.Context, c configs.Archive, metrics archive.Metrics) (ports.ArchivedPayloads, error) {
 	store, err := openArchive(ctx, c)
 	if err != nil || store == nil {
 		return nil, err
 	}
-	return archive.NewFiles(store), nil
+	return archive.NewFiles(store, metrics), nil
 }
 
 // archiveActor is the actor of the events about what left the database and what came back.
@@ -65,7 +65,7 @@ func (a *App) Archiver(ctx context.Context) (*archive.Archiver, error) {
 		return nil, fault.New(fault.Invalid, "config.eraser_missing", "no address for the role that archives; give backbone_eraser a password and set database.eraser_dsn or BACKBONE_DATABASE_ERASER_DSN")
 	}
 	return archive.New(archive.Config{
-		Log: archiveLog{a.Store.Events, a.Store.Audit, a.Store.Chains}, Register: a.Store.Archive, Payloads: a.Store.Archiver, Files: archive.NewFiles(store), Store: store,
+		Log: archiveLog{a.Store.Events, a.Store.Audit, a.Store.Chains}, Register: a.Store.Archive, Payloads: a.Store.Archiver, Files: archive.NewFiles(store, a.metrics), Store: store,
 		Entities: a.Store.Directory, States: archivedStates{a}, Holds: a.personal.Erasures, StaysOnline: a.Catalog.StaysOnline, Leases: a.Store.Leases, Holder: "archive-" + a.ids.NewID(a.clock.Now()).String(), Clock: a.clock, Logger: a.logger,
 		Append: func(ctx context.Context, le ports.LegalEntity, d event.Draft, at event.Version) (event.Sequence, error) {
 			expected := concurrency.NoStream()

@@ -16,6 +16,7 @@ import (
 	"github.com/stretchr/testify/require"
 
 	"github.com/erpbackbone/backbone/adapters/exportdir"
+	"github.com/erpbackbone/backbone/adapters/prometheus"
 	"github.com/erpbackbone/backbone/application/archive"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/cmd/wire"
@@ -107,7 +108,7 @@ func reportArchive(t *testing.T, o options, shared *bookFixtures, figures *table
 	segments := testkit.Must(f.app.Store.Archive.Segments(t.Context(), f.whole.Partition, 0, 1000))
 	folder := testkit.Must(exportdir.At(f.folder))
 	unread := drive(t, 1, o.period, func(ctx context.Context, _ int) (int, error) {
-		_, err := archive.NewFiles(folder).Records(ctx, segments[rand.IntN(len(segments))])
+		_, err := archive.NewFiles(folder, prometheus.New()).Records(ctx, segments[rand.IntN(len(segments))])
 		return 1, err
 	})
 	per := func(bytes int64) string { return fmt.Sprintf("%.0f bytes", float64(bytes)/float64(f.whole.events)) }
