@@ -182,6 +182,7 @@ WHERE l.partition_id = @partition_id AND l.version = @version
     AND NOT jsonb_exists_any(l.dimensions, @without_dimensions::text[]);
 
 -- name: AccountLinePage :many
+-- The page is cut before anything is looked up for its lines: a planner without statistics would look all up first.
 SELECT
     l.sequence, l.line_number, l.effective_date, j.recorded_at, j.event_id, j.journal_id, j.journal_number, j.journal_type,
     (CASE WHEN l.description = '' THEN j.description ELSE l.description END)::text AS description,
@@ -192,16 +193,25 @@ SELECT
         FROM gl.journal_reversals AS r
         WHERE r.partition_id = l.partition_id AND r.version = l.version AND r.journal_id = j.journal_id AND r.sequence <= @known
     ), '')::text AS reversed_by
-FROM gl.journal_lines AS l
-JOIN gl.journals AS j ON j.partition_id = l.partition_id AND j.version = l.version AND j.sequence = l.sequence
-WHERE l.partition_id = @partition_id AND l.version = @version
-    AND l.account = @account
-    AND (l.effective_date, l.sequence, l.line_number) > (@after_date::date, @after_sequence::bigint, @after_line::integer)
-    AND l.effective_date <= @as_of
-    AND l.sequence <= @known
-    AND (@currency::text = '' OR l.currency = @currency::text)
-    AND (@currency::text <> '' OR l.functional_currency = @functional_currency::text)
-    AND l.dimensions @> @with_dimensions::jsonb
-    AND NOT jsonb_exists_any(l.dimensions, @without_dimensions::text[])
-ORDER BY l.effective_date, l.sequence, l.line_number
-LIMIT @max_rows;
+FROM (
+    SELECT p.*
+    FROM gl.journal_lines AS p
+    WHERE p.partition_id = @partition_id AND p.version = @version
+        AND p.account = @account
+        AND (p.effective_date, p.sequence, p.line_number) > (@after_date::date, @after_sequence::bigint, @after_line::integer)
+        AND p.effective_date <= @as_of
+        AND p.sequence <= @known
+        AND (@currency::text = '' OR p.currency = @currency::text)
+        AND (@currency::text <> '' OR p.functional_currency = @functional_currency::text)
+        AND p.dimensions @> @with_dimensions::jsonb
+        AND NOT jsonb_exists_any(p.dimensions, @without_dimensions::text[])
+    ORDER BY p.effective_date, p.sequence, p.line_number
+    LIMIT @max_rows
+) AS l
+CROSS JOIN LATERAL (
+    SELECT x.recorded_at, x.event_id, x.journal_id, x.journal_number, x.journal_type, x.description, x.source_module, x.source_event_id
+    FROM gl.journals AS x
+    WHERE x.partition_id = @partition_id AND x.version = @version AND x.sequence = l.sequence
+    LIMIT 1
+) AS j
+ORDER BY l.effective_date, l.sequence, l.line_number;

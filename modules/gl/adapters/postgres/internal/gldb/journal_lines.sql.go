@@ -73,19 +73,28 @@ SELECT
         FROM gl.journal_reversals AS r
         WHERE r.partition_id = l.partition_id AND r.version = l.version AND r.journal_id = j.journal_id AND r.sequence <= $1
     ), '')::text AS reversed_by
-FROM gl.journal_lines AS l
-JOIN gl.journals AS j ON j.partition_id = l.partition_id AND j.version = l.version AND j.sequence = l.sequence
-WHERE l.partition_id = $2 AND l.version = $3
-    AND l.account = $4
-    AND (l.effective_date, l.sequence, l.line_number) > ($5::date, $6::bigint, $7::integer)
-    AND l.effective_date <= $8
-    AND l.sequence <= $1
-    AND ($9::text = '' OR l.currency = $9::text)
-    AND ($9::text <> '' OR l.functional_currency = $10::text)
-    AND l.dimensions @> $11::jsonb
-    AND NOT jsonb_exists_any(l.dimensions, $12::text[])
+FROM (
+    SELECT p.sequence, p.partition_id, p.line_number, p.effective_date, p.rate_date, p.side, p.account, p.amount, p.currency, p.functional_amount, p.functional_currency, p.rate, p.description, p.tax_code, p.dimensions, p.version
+    FROM gl.journal_lines AS p
+    WHERE p.partition_id = $2 AND p.version = $3
+        AND p.account = $4
+        AND (p.effective_date, p.sequence, p.line_number) > ($5::date, $6::bigint, $7::integer)
+        AND p.effective_date <= $8
+        AND p.sequence <= $1
+        AND ($9::text = '' OR p.currency = $9::text)
+        AND ($9::text <> '' OR p.functional_currency = $10::text)
+        AND p.dimensions @> $11::jsonb
+        AND NOT jsonb_exists_any(p.dimensions, $12::text[])
+    ORDER BY p.effective_date, p.sequence, p.line_number
+    LIMIT $13
+) AS l
+CROSS JOIN LATERAL (
+    SELECT x.recorded_at, x.event_id, x.journal_id, x.journal_number, x.journal_type, x.description, x.source_module, x.source_event_id
+    FROM gl.journals AS x
+    WHERE x.partition_id = $2 AND x.version = $3 AND x.sequence = l.sequence
+    LIMIT 1
+) AS j
 ORDER BY l.effective_date, l.sequence, l.line_number
-LIMIT $13
 `
 
 type AccountLinePageParams struct {
@@ -127,6 +136,7 @@ type AccountLinePageRow struct {
 	ReversedBy         string
 }
 
+// The page is cut before anything is looked up for its lines: a planner without statistics would look all up first.
 func (q *Queries) AccountLinePage(ctx context.Context, db DBTX, arg *AccountLinePageParams) ([]AccountLinePageRow, error) {
 	rows, err := db.Query(ctx, accountLinePage,
 		arg.Known,

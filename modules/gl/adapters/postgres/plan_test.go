@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/jackc/pgx/v5"
+	"github.com/jackc/pgx/v5/pgtype"
 	"github.com/jackc/pgx/v5/pgxpool"
 	"github.com/stretchr/testify/require"
 
@@ -59,6 +60,19 @@ func (q *queryTracer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, data pgx
 
 func (q *queryTracer) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
 
+// tracedPool connects as the owner, who maintains the tables.
+func (b *ledgerFixture) tracedPool(t *testing.T) (*pgxpool.Pool, *queryTracer) {
+	t.Helper()
+	config := b.pool.Config()
+	config.AfterConnect = nil
+	tracer := &queryTracer{}
+	config.ConnConfig.Tracer = tracer
+	pool, err := pgxpool.NewWithConfig(t.Context(), config)
+	require.NoError(t, err)
+	t.Cleanup(pool.Close)
+	return pool, tracer
+}
+
 // planNode is a step of a plan that ran.
 type planNode struct {
 	Hit   int        `json:"Shared Hit Blocks"`
@@ -77,22 +91,41 @@ func (n *planNode) rows() int {
 	return sum
 }
 
-// explain runs queries in one transaction and returns the plan of the last one.
+// explain runs queries in one transaction and returns the plan of the last one, which does not depend on its parameters, as
+// nodes prepare it.
 func explain(t *testing.T, pool *pgxpool.Pool, queries []pgx.TraceQueryStartData) planNode {
 	t.Helper()
 	var explained []struct{ Plan planNode }
 	require.NoError(t, pgx.BeginFunc(t.Context(), pool, func(tx pgx.Tx) error {
-		last := len(queries) - 1
-		for _, q := range queries[:last] {
+		last := queries[len(queries)-1]
+		for _, q := range queries[:len(queries)-1] {
 			if _, err := tx.Exec(t.Context(), q.SQL, q.Args...); err != nil {
 				return err
 			}
 		}
-		var text []byte
-		if err := tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) "+queries[last].SQL, queries[last].Args...).Scan(&text); err != nil {
+		if _, err := tx.Exec(t.Context(), "SET LOCAL plan_cache_mode = force_generic_plan"); err != nil {
 			return err
 		}
-		return json.Unmarshal(text, &explained)
+		prepared, err := tx.Prepare(t.Context(), "explained", last.SQL)
+		if err != nil {
+			return err
+		}
+		values := make([]string, len(last.Args))
+		for i, arg := range last.Args {
+			text, err := tx.Conn().TypeMap().Encode(prepared.ParamOIDs[i], pgtype.TextFormatCode, arg, nil)
+			if err != nil {
+				return err
+			}
+			values[i] = "'" + strings.ReplaceAll(string(text), "'", "''") + "'"
+		}
+		var text []byte
+		if err := tx.QueryRow(t.Context(), "EXPLAIN (ANALYZE, BUFFERS, TIMING OFF, FORMAT JSON) EXECUTE explained ("+strings.Join(values, ", ")+")").Scan(&text); err != nil {
+			return err
+		}
+		if err := json.Unmarshal(text, &explained); err != nil {
+			return err
+		}
+		return tx.Conn().Deallocate(t.Context(), "explained")
 	}))
 	return explained[0].Plan
 }
@@ -105,13 +138,7 @@ func TestBankReconciliation_Plan(t *testing.T) {
 	b := setupAlone(t)
 	b.project(t)
 	b.fillBank(t, lines, unmatched)
-	config := b.pool.Config()
-	config.AfterConnect = nil // the owner maintains the tables
-	tracer := &queryTracer{}
-	config.ConnConfig.Tracer = tracer
-	pool, err := pgxpool.NewWithConfig(t.Context(), config)
-	require.NoError(t, err)
-	t.Cleanup(pool.Close)
+	pool, tracer := b.tracedPool(t)
 	report, err := postgres.NewBankReconciliation(pool).Query(t.Context(), b.query("2099-01-01", event.Sequence(9_000_000), map[string]string{"account": "1000"}))
 	require.NoError(t, err)
 	require.Len(t, report.Rows, 2*unmatched)
@@ -126,6 +153,24 @@ func TestBankReconciliation_Plan(t *testing.T) {
 	plan = explain(t, pool, queries)
 	require.Less(t, plan.rows(), 20*lines)
 	require.Less(t, plan.Hit+plan.Read, lines/2)
+}
+
+// A page of an account's ledger looks up the journals of its own lines only, also where PostgreSQL has no statistics: it once
+// searched all journals for each line of the account.
+func TestAccountLedger_Plan(t *testing.T) {
+	t.Parallel()
+	const lines = 2_000
+	b := setupAlone(t)
+	b.project(t)
+	b.fillBank(t, lines, lines)
+	pool, tracer := b.tracedPool(t)
+	q := b.query("2099-01-01", event.Sequence(9_000_000), map[string]string{"account": "1000"})
+	q.Limit = 50
+	report, err := postgres.NewAccountLedger(pool).Query(t.Context(), q)
+	require.NoError(t, err)
+	require.Len(t, report.Rows, 50)
+	plan := explain(t, pool, tracer.queries)
+	require.Less(t, plan.rows(), 10*q.Limit)
 }
 
 // Rows of an earlier release, which lack the keys that are compared, are not read.
