@@ -20,19 +20,20 @@ type options struct {
 	events  int // in the store that is read
 	lines   int // of journals, for the trial balance
 	items   int // open ones, for aging
+	growth  int // events of the large log of the growth section
 	profile string
 	dir     string
 }
 
 func readOptions(t *testing.T) options {
 	t.Helper()
-	o := options{period: 4 * time.Second, rounds: 3, events: 1_000_000, lines: 1_000_000, items: 100_000}
+	o := options{period: 4 * time.Second, rounds: 3, events: 1_000_000, lines: 1_000_000, items: 100_000, growth: 1_000_000}
 	if text := os.Getenv("BACKBONE_BENCH_SECONDS"); text != "" {
 		seconds, err := strconv.ParseFloat(text, 64)
 		require.NoError(t, err, "BACKBONE_BENCH_SECONDS")
 		o.period = time.Duration(seconds * float64(time.Second))
 	}
-	for name, target := range map[string]*int{"BACKBONE_BENCH_ROUNDS": &o.rounds, "BACKBONE_BENCH_EVENTS": &o.events, "BACKBONE_BENCH_LINES": &o.lines, "BACKBONE_BENCH_ITEMS": &o.items} {
+	for name, target := range map[string]*int{"BACKBONE_BENCH_ROUNDS": &o.rounds, "BACKBONE_BENCH_EVENTS": &o.events, "BACKBONE_BENCH_LINES": &o.lines, "BACKBONE_BENCH_ITEMS": &o.items, "BACKBONE_BENCH_GROWTH": &o.growth} {
 		if text := os.Getenv(name); text != "" {
 			n, err := strconv.Atoi(text)
 			require.NoError(t, err, name)
