@@ -221,6 +221,7 @@ func recordTexts(t *testing.T, d *dev, entity string) {
 			document["vendor_name"], document["description"], document["attachments"] = "Mosley Ltd", "For Ada", []object{{"filename": "ada.pdf"}}
 			document["lines"] = []object{{"line_number": 1, "description": "Dinner of Ada", "amount": total, "account": "6300"}}
 			out := d.as(t, "ap_clerk").must(t, entity, "ap.submit_"+kind, document)
+			t.Logf("%s %s: %+v", kind, number, out) // in case that the next step does not find it, as happened once
 			return strings.TrimPrefix(out.Events[0].Stream, "ap."+kind+"/")
 		}
 		id := submit("T-1", 300_000) // above the limit from which two persons approve
