@@ -39,6 +39,7 @@ type Config struct {
 	Erasure     Erasure     `config:"erasure"`
 	Rotation    Rotation    `config:"rotation"`
 	GlobalLog   GlobalLog   `config:"global_log"`
+	Mirror      Mirror      `config:"mirror"`
 	Archive     Archive     `config:"archive"`
 	AccessLog   AccessLog   `config:"access_log"`
 	Disclosure  Disclosure  `config:"disclosure"`
@@ -195,10 +196,9 @@ type Rotation struct {
 	Workers      int           `config:"workers"`       // calls of the key service at the same time
 }
 
-// Archive configures where payloads are that have left the database: in a folder, or in a bucket of an S3-compatible store.
-// Every node reads them there.
-type Archive struct {
-	Directory       string        `config:"directory"`        // folder outside the database, such as a mounted share, the same for all nodes
+// ObjectStore is a folder, or a bucket of an S3-compatible store.
+type ObjectStore struct {
+	Directory       string        `config:"directory"`        // such as a mounted share
 	Bucket          string        `config:"bucket"`           // instead of directory
 	Endpoint        string        `config:"endpoint"`         // URL of the store; empty: AWS S3 itself
 	Region          string        `config:"region"`           // of the bucket, such as eu-central-1; stores of your own have one too
@@ -210,8 +210,17 @@ type Archive struct {
 	Backoff         time.Duration `config:"backoff"`          // mean pause before the second try; doubled for each further one
 }
 
-// IsConfigured reports whether there is an archive.
-func (a Archive) IsConfigured() bool { return a.Directory != "" || a.Bucket != "" }
+// IsConfigured reports whether there is such a store.
+func (o ObjectStore) IsConfigured() bool { return o.Directory != "" || o.Bucket != "" }
+
+// Archive says where payloads are that were moved out of the database; the same for all nodes and tools.
+type Archive struct{ ObjectStore }
+
+// Mirror says where checkpoints and tiles of the global log are kept besides, for outsiders.
+type Mirror struct {
+	ObjectStore
+	Lock time.Duration `config:"lock"` // how long from its writing the bucket refuses to delete an object, also for administrators; 0: not
+}
 
 // GlobalLog configures the signed checkpoints of the global log.
 type GlobalLog struct {
@@ -277,6 +286,10 @@ func defaultHTTP() HTTP {
 	}
 }
 
+func defaultObjectStore() ObjectStore {
+	return ObjectStore{Timeout: 30 * time.Second, Tries: 3, Backoff: 100 * time.Millisecond}
+}
+
 // Default returns the default of every setting. backbone.example.yaml documents the same values.
 func Default() Config {
 	return Config{
@@ -300,8 +313,9 @@ func Default() Config {
 		KMS:         KMS{Timeout: 2 * time.Second, Tries: 3, Backoff: 100 * time.Millisecond, Calls: 64, CallWait: 5 * time.Second},
 		KeyStore:    KeyStore{Pool: 4, LockTimeout: 10 * time.Second},
 		Erasure:     Erasure{Poll: time.Second, GateInterval: time.Minute},
-		Archive:     Archive{Timeout: 30 * time.Second, Tries: 3, Backoff: 100 * time.Millisecond},
+		Archive:     Archive{defaultObjectStore()},
 		Rotation:    Rotation{At: "02:00", MaximumAge: 365 * 24 * time.Hour, DeletionDays: 7, Workers: 8},
+		Mirror:      Mirror{ObjectStore: defaultObjectStore()},
 		GlobalLog:   GlobalLog{CheckpointInterval: 5 * time.Second, WitnessTimeout: 2 * time.Second, ExportInterval: 10 * time.Minute},
 		AccessLog:   AccessLog{Retention: 90 * 24 * time.Hour},
 		Disclosure:  Disclosure{LongestGrant: 30 * 24 * time.Hour},

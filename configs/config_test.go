@@ -160,6 +160,8 @@ func TestLoadRefuses(t *testing.T) {
 		"feeds:\n  review: 1h\n":                         "feeds.review",
 		"feeds:\n  origins: [https://SECRET/]\n":         "feeds.origins",
 		"feeds:\n  origins: [7]\n":                       "feeds.origins",
+		"mirror:\n  lock: 24h\n":                         "mirror.lock",
+		"mirror:\n  tries: 0\n":                          "mirror.tries",
 		"log:\n  level: SECRET\n":                        "log.level",
 		"log:\n  format: xml\n":                          "log.format",
 		"telemetry:\n  otlp_endpoint: http://SECRET/x\n": "telemetry.otlp_endpoint",

@@ -97,12 +97,20 @@ func fieldsOf(c *Config) map[string]reflect.Value {
 	out := map[string]reflect.Value{}
 	root := reflect.ValueOf(c).Elem()
 	for i := range root.NumField() {
-		section := root.Field(i)
-		for j := range section.NumField() {
-			out[root.Type().Field(i).Tag.Get("config")+"."+section.Type().Field(j).Tag.Get("config")] = section.Field(j)
-		}
+		addFields(out, root.Type().Field(i).Tag.Get("config"), root.Field(i))
 	}
 	return out
+}
+
+// addFields adds the fields of a section, those of embedded structs among them.
+func addFields(out map[string]reflect.Value, name string, section reflect.Value) {
+	for i := range section.NumField() {
+		if field := section.Type().Field(i); field.Anonymous {
+			addFields(out, name, section.Field(i))
+		} else {
+			out[name+"."+field.Tag.Get("config")] = section.Field(i)
+		}
+	}
 }
 
 func hasSection(fields map[string]reflect.Value, section string) bool {

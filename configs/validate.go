@@ -27,10 +27,18 @@ func between[N int | time.Duration](key string, value, low, high N) rule {
 	return rule{key, low <= value && value <= high, fmt.Sprintf("is out of range; use %v to %v", low, high)}
 }
 
+func (o ObjectStore) rules(section string) []rule {
+	return []rule{
+		between(section+".timeout", o.Timeout, time.Second, 10*time.Minute),
+		between(section+".tries", o.Tries, 1, 10),
+		between(section+".backoff", o.Backoff, time.Millisecond, 10*time.Second),
+	}
+}
+
 // Validate checks all settings; its error is an *Error for the first wrong one. A DSN may be
 // empty: the commands that need it check that.
 func (c Config) Validate() error {
-	for _, r := range slices.Concat(c.numbers(), c.durations(), c.texts(), c.NATS.rules(), c.Subscriptions.rules(), c.Webhook.rules(), c.identities()) {
+	for _, r := range slices.Concat(c.numbers(), c.durations(), c.texts(), c.NATS.rules(), c.Subscriptions.rules(), c.Webhook.rules(), c.Archive.rules("archive"), c.Mirror.rules("mirror"), c.identities()) {
 		if !r.met {
 			return &Error{Key: r.key, Problem: r.problem}
 		}
@@ -117,9 +125,8 @@ func (c Config) durations() []rule {
 		between("keystore.lock_timeout", c.KeyStore.LockTimeout, 100*time.Millisecond, 10*time.Minute),
 		between("erasure.poll", c.Erasure.Poll, 50*time.Millisecond, time.Minute),
 		between("erasure.gate_interval", c.Erasure.GateInterval, time.Second, time.Minute),
-		between("archive.timeout", c.Archive.Timeout, time.Second, 10*time.Minute),
-		between("archive.tries", c.Archive.Tries, 1, 10),
-		between("archive.backoff", c.Archive.Backoff, time.Millisecond, 10*time.Second),
+		{"mirror.lock", c.Mirror.Lock == 0 || c.Mirror.Bucket != "", "is for objects of a bucket; set mirror.bucket, or leave it out"},
+		between("mirror.lock", c.Mirror.Lock, 0, 100*365*24*time.Hour),
 		between("access_log.retention", c.AccessLog.Retention, disclosure.MinRetention, 10*365*24*time.Hour),
 		between("disclosure.longest_grant", c.Disclosure.LongestGrant, time.Hour, 366*24*time.Hour),
 		between("global_log.checkpoint_interval", c.GlobalLog.CheckpointInterval, time.Second, time.Hour),

@@ -15,6 +15,9 @@ type globalLog struct {
 	signed      client.Gauge
 	checkpoints *client.CounterVec
 	witnessed   *client.CounterVec
+
+	mirrored      client.Gauge
+	mirrorsFailed *client.CounterVec
 }
 
 func newGlobalLog(f factory) globalLog {
@@ -26,6 +29,9 @@ func newGlobalLog(f factory) globalLog {
 		signed:      f.gauge("backbone_global_log_signed_events", "Events of the newest checkpoint that this node has signed.").WithLabelValues(),
 		checkpoints: f.counter("backbone_global_log_checkpoints_total", "Checkpoints of the global log by outcome: signed; failed; refused, since the log is not the one that was signed.", "outcome"),
 		witnessed:   f.counter("backbone_global_log_cosignatures_total", "Answers of witnesses to checkpoints by outcome: signed; failed; refused, since the witness has signed another log.", "outcome"),
+
+		mirrored:      f.gauge("backbone_global_log_mirrored_events", "Events of the newest checkpoint that this node has mirrored.").WithLabelValues(),
+		mirrorsFailed: f.counter("backbone_global_log_mirror_failures_total", "Failed attempts to write the mirror by cause: failed; refused, since it has another log.", "cause"),
 	}
 }
 
@@ -54,6 +60,14 @@ func (g *globalLog) CheckpointWitnessed(isSigned, isRefused bool) {
 		outcome = "refused"
 	}
 	g.witnessed.WithLabelValues(outcome).Inc()
+}
+
+// Mirrored reports the newest checkpoint in the mirror.
+func (g *globalLog) Mirrored(size uint64) { g.mirrored.Set(float64(size)) }
+
+// MirrorFailed counts a failed attempt to write it.
+func (g *globalLog) MirrorFailed(isRefused bool) {
+	g.mirrorsFailed.WithLabelValues(map[bool]string{false: "failed", true: "refused"}[isRefused]).Inc()
 }
 
 // CheckpointFailed counts a checkpoint that could not be made.

@@ -28,12 +28,13 @@ type CheckpointObserver interface {
 	CheckpointFailed(isRefused bool)
 }
 
-// CheckpointerConfig is what a Checkpointer needs; all of it but witnesses is required.
+// CheckpointerConfig is what a Checkpointer needs; all of it but Witnesses and Mirror is required.
 type CheckpointerConfig struct {
 	Log       Checkpoints
 	Signers   func(origin string) ports.NoteSigner // signs under the name of the origin
 	Opener    ports.CheckpointOpener
 	Exports   ports.ExportStore
+	Mirror    *Mirror         // that gets the exported checkpoints too
 	Witnesses []ports.Witness // that sign checkpoints too
 	LogName   string
 	Logger    *slog.Logger
@@ -148,6 +149,9 @@ func (c *Checkpointer) export(ctx context.Context) error {
 		return err
 	}
 	c.exported, c.exportedAt = *c.last, time.Now()
+	if c.Mirror != nil {
+		c.Mirror.Add(*c.last)
+	}
 	return nil
 }
 
@@ -209,6 +213,9 @@ func (c *Checkpointer) readLast(ctx context.Context) error {
 			return err
 		}
 		c.exported = *exported
+		if c.Mirror != nil {
+			c.Mirror.Add(*exported) // the last process may have ended before it was mirrored
+		}
 	}
 	c.isRead = true
 	return nil

@@ -318,7 +318,7 @@ func (a *App) compose(ctx context.Context, in Infrastructure, o Options) (err er
 		SettleDelay: 2 * c.Engine.MaxClockSkew,
 	})
 	a.Registry.SetProver(upcasting.NewProver(a.Store.Events, a.Store.Directory, cursors))
-	if err := a.composeFeeds(clock); err != nil {
+	if err := a.composeFeeds(ctx, clock); err != nil {
 		return err
 	}
 	if err := a.composeSubscriptions(clock, ids, cursors); err != nil {

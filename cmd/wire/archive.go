@@ -2,6 +2,7 @@ package wire
 
 import (
 	"context"
+	"time"
 
 	"github.com/erpbackbone/backbone/adapters/exportdir"
 	"github.com/erpbackbone/backbone/adapters/s3"
@@ -15,18 +16,18 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 )
 
-// openArchive opens the store of the archive; nil if none is configured. It need not be reachable now. Faults:
-// config.archive_ambiguous, those of the store.
-func openArchive(ctx context.Context, c configs.Archive) (ports.ExportStore, error) {
+// openObjectStore opens the store of a section of the configuration; nil if none is configured. It need not be reachable now. A bucket keeps
+// objects for as long as lock from deletion. Faults: config.store_ambiguous, those of the store.
+func openObjectStore(ctx context.Context, section string, c configs.ObjectStore, lock time.Duration) (ports.ExportStore, error) {
 	switch {
 	case c.Directory != "" && c.Bucket != "":
-		return nil, fault.New(fault.Invalid, "config.archive_ambiguous", "the archive is either a folder or a bucket; set archive.directory or archive.bucket, not both")
+		return nil, fault.New(fault.Invalid, "config.store_ambiguous", "set either a folder or a bucket: %s.directory or %s.bucket, not both", section, section)
 	case c.Directory != "":
 		return exportdir.At(c.Directory)
 	case c.Bucket != "":
 		return s3.New(ctx, s3.Options{
 			Endpoint: c.Endpoint, Region: c.Region, Bucket: c.Bucket, Prefix: c.Prefix, CredentialsFile: c.CredentialsFile, Profile: c.Profile,
-			Limits: s3.Limits{Timeout: c.Timeout, Tries: c.Tries, Backoff: c.Backoff},
+			Limits: s3.Limits{Timeout: c.Timeout, Tries: c.Tries, Backoff: c.Backoff}, Lock: lock,
 		})
 	default:
 		return nil, nil
@@ -35,7 +36,7 @@ func openArchive(ctx context.Context, c configs.Archive) (ports.ExportStore, err
 
 // archiveFiles reads the files of the archive; nil if none is configured.
 func archiveFiles(ctx context.Context, c configs.Archive, metrics archive.Metrics) (ports.ArchivedPayloads, error) {
-	store, err := openArchive(ctx, c)
+	store, err := openObjectStore(ctx, "archive", c.ObjectStore, 0)
 	if err != nil || store == nil {
 		return nil, err
 	}
@@ -55,7 +56,7 @@ type archiveLog struct {
 // Archiver composes the archiver of an App with keys. Faults: config.archive_missing, config.eraser_missing, those of the
 // store.
 func (a *App) Archiver(ctx context.Context) (*archive.Archiver, error) {
-	store, err := openArchive(ctx, a.config.Archive)
+	store, err := openObjectStore(ctx, "archive", a.config.Archive.ObjectStore, 0)
 	switch {
 	case err != nil:
 		return nil, err

@@ -1,6 +1,7 @@
 package wire
 
 import (
+	"context"
 	"time"
 
 	"github.com/erpbackbone/backbone/adapters/httpapi"
@@ -18,7 +19,7 @@ const listenNotify = "notify"
 const idlePoll = 2 * time.Second
 
 // composeFeeds composes the live feeds and the head watcher, which all parts of a node share.
-func (a *App) composeFeeds(clock ports.Clock) (err error) {
+func (a *App) composeFeeds(ctx context.Context, clock ports.Clock) (err error) {
 	c := a.config
 	watch := subscriptions.HeadWatcherConfig{Heads: a.Store.Events, Logger: a.logger, Clock: clock, Poll: c.Delivery.Poll, Quiet: idlePoll}
 	if c.Delivery.Listen == listenNotify {
@@ -27,7 +28,7 @@ func (a *App) composeFeeds(clock ports.Clock) (err error) {
 	if a.heads, err = subscriptions.NewHeadWatcher(watch); err != nil {
 		return err
 	}
-	if err := a.composeGlobalLog(); err != nil {
+	if err := a.composeGlobalLog(ctx); err != nil {
 		return err
 	}
 	a.feeds = query.NewFeeds(a.Query, a.Store.Events, query.NewGlobalOrder(a.Query, a.Store.GlobalLog))

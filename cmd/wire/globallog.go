@@ -21,18 +21,26 @@ import (
 type globalLog struct {
 	sequencer    *globallog.Sequencer
 	checkpointer *globallog.Checkpointer // nil without a key service
+	mirror       *globallog.Mirror       // nil: none is configured
 }
 
-// composeGlobalLog composes the sequencer and, if there is a key service, the checkpointer.
-func (a *App) composeGlobalLog() (err error) {
+// composeGlobalLog composes the sequencer and, if there is a key service, the checkpointer and the mirror.
+func (a *App) composeGlobalLog(ctx context.Context) (err error) {
 	config := globallog.Config{Log: a.Store.GlobalLog, Leases: a.Store.Leases, Heads: a.heads, Node: a.config.Node.ID, Logger: a.logger, Observer: a.metrics}
 	if p := a.personal; p != nil {
 		witnesses, err := witnessClients(a.config.GlobalLog)
 		if err != nil {
 			return err
 		}
+		mirror, err := openObjectStore(ctx, "mirror", a.config.Mirror.ObjectStore, a.config.Mirror.Lock)
+		if err != nil {
+			return err
+		}
+		if mirror != nil {
+			a.globalLog.mirror = globallog.NewMirror(globallog.MirrorConfig{Tree: a.Store.GlobalLog, Store: mirror, Logger: a.logger, Observer: a.metrics})
+		}
 		a.globalLog.checkpointer, err = globallog.NewCheckpointer(globallog.CheckpointerConfig{
-			Log: a.Store.GlobalLog, Signers: newCheckpointSigners(p.logName, p.Keys), Opener: signednote.Opener{}, Exports: p.Exports, Witnesses: witnesses, LogName: p.logName,
+			Log: a.Store.GlobalLog, Signers: newCheckpointSigners(p.logName, p.Keys), Opener: signednote.Opener{}, Exports: p.Exports, Mirror: a.globalLog.mirror, Witnesses: witnesses, LogName: p.logName,
 			Logger: a.logger, Observer: a.metrics, Limits: globallog.CheckpointLimits{Interval: a.config.GlobalLog.CheckpointInterval, ExportInterval: a.config.GlobalLog.ExportInterval},
 		})
 		if err != nil {
@@ -71,6 +79,9 @@ func (g *globalLog) run(ctx context.Context) {
 	running.Go(func() { g.sequencer.Run(ctx) })
 	if g.checkpointer != nil {
 		running.Go(func() { g.checkpointer.Run(ctx) })
+	}
+	if g.mirror != nil {
+		running.Go(func() { g.mirror.Run(ctx) })
 	}
 	running.Wait()
 }

@@ -119,3 +119,10 @@ func TestRange(t *testing.T) {
 		require.False(t, ok)
 	}
 }
+
+// TestTilePath has the examples of c2sp.org/tlog-tiles.
+func TestTilePath(t *testing.T) {
+	t.Parallel()
+	require.Equal(t, "0/x001/x234/067", globallog.TilePath(0, 1234067, globallog.TileWidth))
+	require.Equal(t, "1/x001/067.p/8", globallog.TilePath(1, 1067, 8))
+}

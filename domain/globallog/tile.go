@@ -1,6 +1,9 @@
 package globallog
 
 import (
+	"fmt"
+	"strings"
+
 	"golang.org/x/mod/sumdb/tlog"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -38,4 +41,11 @@ func subtree(hashes []event.Hash) event.Hash {
 
 func join(left, right event.Hash) event.Hash {
 	return event.Hash(tlog.NodeHash(tlog.Hash(left), tlog.Hash(right)))
+}
+
+// TilePath names a tile as c2sp.org/tlog-tiles does, without the "tile/" at the beginning: "0/x001/067". A width below
+// TileWidth is that of a tile that is not full yet: "0/x001/067.p/12".
+func TilePath(level int, index uint64, width int) string {
+	path := tlog.Tile{H: TileHeight, L: level, N: int64(index), W: width}.Path()
+	return strings.TrimPrefix(path, fmt.Sprintf("tile/%d/", TileHeight))
 }

@@ -87,7 +87,7 @@ func install(t *testing.T) *installation {
 	i.config.Archive.Directory = t.TempDir()
 	kms := kmstest.Serve(t, nil)
 	i.config.KMS.Endpoint, i.config.KMS.CredentialsFile = kms.Endpoint, kms.Credentials
-	i.config.Erasure.ExportDirectory = t.TempDir()
+	i.config.Erasure.ExportDirectory, i.config.Mirror.Directory = t.TempDir(), t.TempDir()
 	i.config.Query.SnapshotEvery = 10
 	i.config.GlobalLog = configs.GlobalLog{CheckpointInterval: time.Second, ExportInterval: time.Second}
 	i.config.Webhook.AllowPrivateNetworks = true

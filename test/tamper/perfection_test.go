@@ -63,7 +63,12 @@ func (i *installation) startWitness() (key string) {
 // keptCheckpoints are those of the export folder that the witnesses signed too.
 func (i *installation) keptCheckpoints(witnesses ...string) (kept []globallog.Checkpoint) {
 	i.t.Helper()
-	exports, keys := testkit.Must(exportdir.Open(i.config.Erasure.ExportDirectory)), i.verifierKeys()
+	return i.checkpointsIn(i.config.Erasure.ExportDirectory, witnesses...)
+}
+
+func (i *installation) checkpointsIn(folder string, witnesses ...string) (kept []globallog.Checkpoint) {
+	i.t.Helper()
+	exports, keys := testkit.Must(exportdir.Open(folder)), i.verifierKeys()
 	for _, name := range testkit.Must(exports.List(i.t.Context(), application.CheckpointFolder)) {
 		c, signers, err := application.OpenCheckpoint(testkit.Must(exports.Get(i.t.Context(), name)), signednote.Opener{}, append(keys, witnesses...)...)
 		require.NoError(i.t, err)
@@ -106,8 +111,9 @@ func (i *installation) beginIncarnation() {
 // checksums of the legal entity, the tiles, and the roots of the checkpoints. Nothing but a checkpoint outside of the
 // database shows it. Then it is restored.
 func (i *installation) withstandPerfection(t *testing.T) {
-	kept := i.keptCheckpoints()
+	kept, mirrored := i.keptCheckpoints(), i.checkpointsIn(i.config.Mirror.Directory)
 	require.Empty(t, i.compareCheckpoints(kept))
+	require.Empty(t, i.compareCheckpoints(mirrored))
 	i.exec("SET session_replication_role = replica")
 	tables := []string{"events", "log_tiles", "log_checkpoints"}
 	for _, table := range tables {
@@ -118,6 +124,7 @@ func (i *installation) withstandPerfection(t *testing.T) {
 	require.Empty(t, i.findings(i.openReader()), "the attacker is perfect, but has no key to sign with")
 	i.keyless = false
 	require.Contains(t, i.compareCheckpoints(kept), verify.GlobalLogForked)
+	require.Contains(t, i.compareCheckpoints(mirrored), verify.GlobalLogForked)
 	for _, table := range tables {
 		i.exec("BEGIN; DELETE FROM backbone." + table + "; INSERT INTO backbone." + table + " SELECT * FROM before_" + table + "; DROP TABLE before_" + table + "; COMMIT")
 	}
