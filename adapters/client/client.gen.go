@@ -4561,6 +4561,11 @@ type GlUnmatchBankLinePayload struct {
 	StatementID string `json:"statement_id"`
 }
 
+// GlobalLogCursor defines model for GlobalLogCursor.
+type GlobalLogCursor struct {
+	Cursor string `json:"cursor"`
+}
+
 // GlobalLogPage defines model for GlobalLogPage.
 type GlobalLogPage struct {
 	Events  []Event `json:"events"`
@@ -8043,6 +8048,12 @@ type ReadGlTrialBalanceParams struct {
 	Cursor Cursor `form:"cursor,omitempty" json:"cursor,omitempty,omitzero"`
 }
 
+// GetGlobalLogCursorParams defines parameters for GetGlobalLogCursor.
+type GetGlobalLogCursorParams struct {
+	// Position Of the first event that is wanted, up to that after the last one.
+	Position string `form:"position" json:"position"`
+}
+
 // ReadGlobalLogParams defines parameters for ReadGlobalLog.
 type ReadGlobalLogParams struct {
 	// From `next_position` of the page before: the first position, backward the last one. By default the beginning, backward the end.
@@ -9742,6 +9753,18 @@ func (c *Client) ReadGlTrialBalance(ctx context.Context, params ReadGlTrialBalan
 	r.setQuery("limit", params.Limit)
 	r.setQuery("cursor", params.Cursor)
 	var out GlTrialBalanceReport
+	err := c.do(ctx, r, &out, options)
+	return out, err
+}
+
+// GetGlobalLogCursor is GET /api/global-log/cursor: Get the cursor that begins at a position.
+func (c *Client) GetGlobalLogCursor(ctx context.Context, params GetGlobalLogCursorParams, options ...Option) (GlobalLogCursor, error) {
+	r := request{
+		method: http.MethodGet, path: expandPath("/api/global-log/cursor"),
+		repeatable: true,
+	}
+	r.setQuery("position", params.Position)
+	var out GlobalLogCursor
 	err := c.do(ctx, r, &out, options)
 	return out, err
 }

@@ -20,13 +20,14 @@ import (
 )
 
 var streamHandlers = handlers{
-	"readStream":        (*Server).readStream,
-	"readAllEvents":     (*Server).readAllEvents,
-	"readGlobalLog":     (*Server).readGlobalLog,
-	"appendToStream":    withBody((*Server).appendToStream),
-	"deleteStream":      (*Server).deleteStream,
-	"setStreamMetadata": withBody((*Server).setStreamMetadata),
-	"getStreamMetadata": (*Server).getStreamMetadata,
+	"readStream":         (*Server).readStream,
+	"readAllEvents":      (*Server).readAllEvents,
+	"readGlobalLog":      (*Server).readGlobalLog,
+	"getGlobalLogCursor": (*Server).getGlobalLogCursor,
+	"appendToStream":     withBody((*Server).appendToStream),
+	"deleteStream":       (*Server).deleteStream,
+	"setStreamMetadata":  withBody((*Server).setStreamMetadata),
+	"getStreamMetadata":  (*Server).getStreamMetadata,
 }
 
 // readStream answers GET /api/streams/{type}/{id}.
@@ -130,6 +131,17 @@ func (s *Server) readGlobalLog(ctx context.Context, r *request) (any, error) {
 	w.optional("next_cursor", page.NextCursor)
 	w.raw("}")
 	return w.answer()
+}
+
+// getGlobalLogCursor answers GET /api/global-log/cursor.
+func (s *Server) getGlobalLogCursor(ctx context.Context, r *request) (any, error) {
+	p := callOf(ctx).principal
+	from := r.integer("position", 0, int(globallog.End), 0, "a position such as 4200; the first is 0")
+	if r.err != nil {
+		return nil, r.err
+	}
+	cursor, err := s.config.GlobalOrder.CursorAt(ctx, p.TenantID, p.LegalEntities, globallog.Position(from))
+	return api.GlobalLogCursor{Cursor: cursor}, err
 }
 
 // appendToStream answers POST /api/streams/{type}/{id}/events: a batch whose events

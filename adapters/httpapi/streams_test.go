@@ -484,12 +484,40 @@ func TestReadGlobalLog(t *testing.T) {
 	rest = h.page(t, "/api/streams/$all?from="+url.QueryEscape(page.NextCursor), "auditor")
 	require.NotEmpty(t, rest.Events[0].GlobalPosition)
 
+	cursorAt := func(position, token string) string {
+		t.Helper()
+		a := h.do(t, testRequest{method: "GET", path: "/api/global-log/cursor?position=" + position, token: token})
+		cursor, _ := a.json(t)["cursor"].(string)
+		require.NotEmpty(t, cursor, a)
+		return cursor
+	}
+	all, _ = read("auditor", "")
+	for position := range len(all) + 1 { // of events, which lie between those of the administrative log
+		page := h.page(t, "/api/global-log/events", "auditor")
+		at := page.NextPosition
+		if position < len(all) {
+			at = page.Events[position].GlobalPosition
+		}
+		var after []string
+		for _, e := range h.page(t, "/api/streams/$all?from="+url.QueryEscape(cursorAt(at, "auditor")), "auditor").Events {
+			after = append(after, e.Scope.LegalEntity+" "+e.Sequence)
+		}
+		require.ElementsMatch(t, all[position:], after, "from position %s", at)
+	}
+	require.Len(t, h.page(t, "/api/streams/$all?from="+url.QueryEscape(cursorAt("0", "german_auditor")), "german_auditor").Events, 6)
+	for parameters, code := range map[string]string{"": "request.parameter_missing", "?position=-1": "request.parameter_invalid", "?position=x": "request.parameter_invalid", "?position=100": "global_log.beyond_end"} {
+		a := h.do(t, testRequest{method: "GET", path: "/api/global-log/cursor" + parameters, token: "auditor"})
+		require.Equal(t, code, a.json(t)["code"], parameters)
+	}
+
 	for parameters, code := range map[string]string{"from=-1": "request.parameter_invalid", "from=x": "request.parameter_invalid", "from=100": "global_log.beyond_end", "direction=up": "request.parameter_invalid", "count=0": "request.parameter_invalid"} {
 		a := h.do(t, testRequest{method: "GET", path: "/api/global-log/events?" + parameters, token: "auditor"})
 		require.Equal(t, code, a.json(t)["code"], parameters)
 	}
-	a := h.do(t, testRequest{method: "GET", path: "/api/global-log/events", token: "admin"})
-	require.Equal(t, http.StatusForbidden, a.status)
+	for _, path := range []string{"/api/global-log/events", "/api/global-log/cursor?position=0"} {
+		a := h.do(t, testRequest{method: "GET", path: path, token: "admin"})
+		require.Equal(t, http.StatusForbidden, a.status)
+	}
 }
 
 func TestReadAllEvents(t *testing.T) {

@@ -89,6 +89,23 @@ func (s *GlobalOrder) Read(ctx context.Context, q GlobalQuery) (GlobalPage, erro
 	return page, err
 }
 
+// CursorAt is the cursor of feeds that goes on with the events from a position on. Faults: global_log.beyond_end for a position
+// after the end.
+func (s *GlobalOrder) CursorAt(ctx context.Context, tenantID string, readable []string, from globallog.Position) (string, error) {
+	size, err := s.global.GlobalSize(ctx)
+	if err != nil {
+		return "", err
+	}
+	if uint64(from) > size {
+		return "", ports.GlobalLogTooShort().WithField("position")
+	}
+	entities, err := s.service.readableEntities(ctx, tenantID, readable)
+	if err != nil {
+		return "", err
+	}
+	return s.cursorAt(ctx, tenantID, entities, from)
+}
+
 // cutRanges cuts ranges to what a page has, before an end, and reports whether events are left.
 func cutRanges(ranges []globallog.Range, q GlobalQuery, end globallog.Position) (pieces []globallog.Range, more bool) {
 	left := uint64(q.Count)

@@ -79,7 +79,8 @@ func createSubscriptionCommand() *cobra.Command {
 			"  backbone subscriptions create all-of-ap --subscriber agent:a-7 --module ap --order stream --start end\n" +
 			"  backbone subscriptions create site-b7 --subscriber service:mes --site B-7 --stream-type machine --custom cost_center=CC-1,cost_center=CC-2\n" +
 			"  backbone subscriptions create ledger --subscriber service:bi --stream gl.ledger/main --legal-entity DEMF\n" +
-			"  backbone subscriptions create after-feed --subscriber service:crm --cursor \"$(cat feed.cursor)\"",
+			"  backbone subscriptions create after-feed --subscriber service:crm --cursor \"$(cat feed.cursor)\"\n" +
+			"  backbone subscriptions create after-audit --subscriber service:bi --position 4200",
 		Args: cobra.ExactArgs(1),
 	}
 	var subscriber string
@@ -88,7 +89,8 @@ func createSubscriptionCommand() *cobra.Command {
 	selected := selectionFlags(cmd, &body)
 	f.StringVar(&body.Settings.ConsumerStrategy, "strategy", "", "round_robin or pinned (default round_robin)")
 	f.StringVar(&body.Settings.StartCursor, "cursor", "", "begin at the cursor of a feed of all legal entities")
-	cmd.MarkFlagsMutuallyExclusive("start", "cursor")
+	position := positionFlag(cmd, &body.Settings.StartCursor)
+	cmd.MarkFlagsMutuallyExclusive("start", "cursor", "position")
 	required(cmd, "subscriber")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
 		kind, id, found := strings.Cut(subscriber, ":")
@@ -99,11 +101,27 @@ func createSubscriptionCommand() *cobra.Command {
 			return err
 		}
 		body.ID, body.SubscriberType, body.SubscriberID = args[0], kind, id
+		if err := position(ctx, s); err != nil {
+			return err
+		}
 		if body.Settings.StartCursor != "" {
 			body.Settings.StartFrom = "cursor"
 		}
 		return s.subscription(s.CreateSubscription(ctx, body, s.keep()))
 	})
+}
+
+// positionFlag adds a flag for a position of the global log. Call resolve when the flags are parsed: it asks for the cursor that begins there.
+func positionFlag(cmd *cobra.Command, cursor *string) (resolve func(ctx context.Context, s *session) error) {
+	position := cmd.Flags().String("position", "", "begin at a position of the global log")
+	return func(ctx context.Context, s *session) error {
+		if *position == "" {
+			return nil
+		}
+		found, err := s.GetGlobalLogCursor(ctx, client.GetGlobalLogCursorParams{Position: *position})
+		*cursor = found.Cursor
+		return err
+	}
 }
 
 // selectionFlags adds the flags that select the events of a subscription and their order. Call
@@ -180,9 +198,13 @@ func resetSubscriptionCommand() *cobra.Command {
 	f.StringToStringVar(&positions, "at", nil, "by legal entity the sequence of the first event to deliver; other legal entities stay")
 	f.StringVar(&at, "time", "", "begin with what was recorded at this time")
 	f.StringVar(&cursor, "cursor", "", "continue at the cursor of a feed of all legal entities")
-	cmd.MarkFlagsOneRequired("to", "at", "time", "cursor")
-	cmd.MarkFlagsMutuallyExclusive("to", "at", "time", "cursor")
+	position := positionFlag(cmd, &cursor)
+	cmd.MarkFlagsOneRequired("to", "at", "time", "cursor", "position")
+	cmd.MarkFlagsMutuallyExclusive("to", "at", "time", "cursor", "position")
 	return serverCommand(cmd, func(ctx context.Context, s *session, args []string) error {
+		if err := position(ctx, s); err != nil {
+			return err
+		}
 		r := client.ResetSubscription{To: to, Positions: positions, Time: at, Cursor: cursor}
 		switch {
 		case len(positions) > 0:

@@ -857,6 +857,11 @@ type FoundPlace struct {
 	Type string `json:"type"`
 }
 
+// GlobalLogCursor defines model for GlobalLogCursor.
+type GlobalLogCursor struct {
+	Cursor string `json:"cursor"`
+}
+
 // GlobalLogPage defines model for GlobalLogPage.
 type GlobalLogPage struct {
 	Events  []Event `json:"events"`
