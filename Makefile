@@ -85,8 +85,8 @@ fuzz: ## Run each fuzz target for FUZZTIME; what it finds becomes a seed in test
 mutants: ## Break the product in one place at a time, and show which seed of the simulation finds each defect
 	@$(GO) run ./test/simulation/mutants $(ARGS)
 
-bench: ensure-postgres ## Measure, and print the ratios of one run as a table
-	BACKBONE_REQUIRE_POSTGRES=1 $(GO) test -tags bench -run TestReport -v -count=1 -p 1 -timeout 60m $(TESTFLAGS) ./test/bench ./test/e2e
+bench: ensure-postgres ensure-s3 ## Measure, and print the ratios of one run as a table
+	BACKBONE_REQUIRE_POSTGRES=1 BACKBONE_REQUIRE_S3=1 $(GO) test -tags bench -run TestReport -v -count=1 -p 1 -timeout 60m $(TESTFLAGS) ./test/bench ./test/e2e
 
 lint: tools ## Run the linters (go vet among them)
 	$(TOOLS)/golangci-lint run

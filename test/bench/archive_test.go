@@ -17,6 +17,7 @@ import (
 
 	"github.com/erpbackbone/backbone/adapters/exportdir"
 	"github.com/erpbackbone/backbone/adapters/prometheus"
+	"github.com/erpbackbone/backbone/adapters/s3"
 	"github.com/erpbackbone/backbone/application/archive"
 	"github.com/erpbackbone/backbone/application/verify"
 	"github.com/erpbackbone/backbone/cmd/wire"
@@ -26,6 +27,7 @@ import (
 	"github.com/erpbackbone/backbone/ports"
 	"github.com/erpbackbone/backbone/test/kmstest"
 	"github.com/erpbackbone/backbone/test/testkit"
+	"github.com/erpbackbone/backbone/test/testkit/s3test"
 )
 
 // archiveFixture are books that a node with keys archives.
@@ -63,6 +65,20 @@ func (f *archiveFixture) verify(t *testing.T, payloads int64) (events, bytes flo
 	require.Empty(t, reports[0].Findings)
 	elapsed := time.Since(started).Seconds()
 	return float64(reports[0].Events) / elapsed, float64(payloads) / elapsed
+}
+
+// bucketOf copies the files of segments into a bucket.
+func bucketOf(t *testing.T, from ports.ExportStore, segments []ports.ArchivedSegment) ports.ExportStore {
+	server := s3test.Start(t)
+	bucket, err := s3.New(t.Context(), s3.Options{
+		Endpoint: server.Endpoint, Region: server.Region, Bucket: server.NewBucket(t, s3test.Versioned), CredentialsFile: server.CredentialsFile, Profile: server.Profile,
+		Limits: s3.Limits{Timeout: time.Minute, Tries: 3, Backoff: 10 * time.Millisecond},
+	})
+	require.NoError(t, err)
+	for _, s := range segments {
+		require.NoError(t, bucket.PutIfAbsent(t.Context(), s.Object, testkit.Must(from.Get(t.Context(), s.Object))))
+	}
+	return bucket
 }
 
 // reportArchive measures the archive of business transactions: its run, the space that it frees, reads and verification.
@@ -107,10 +123,13 @@ func reportArchive(t *testing.T, o options, shared *bookFixtures, figures *table
 	verifyArchived, verifyArchivedBytes := f.verify(t, payloads)
 	segments := testkit.Must(f.app.Store.Archive.Segments(t.Context(), f.whole.Partition, 0, 1000))
 	folder := testkit.Must(exportdir.At(f.folder))
-	unread := drive(t, 1, o.period, func(ctx context.Context, _ int) (int, error) {
-		_, err := archive.NewFiles(folder, prometheus.New()).Records(ctx, segments[rand.IntN(len(segments))])
-		return 1, err
-	})
+	unreadIn := func(store ports.ExportStore) sample {
+		return drive(t, 1, o.period, func(ctx context.Context, _ int) (int, error) {
+			_, err := archive.NewFiles(store, prometheus.New()).Records(ctx, segments[rand.IntN(len(segments))])
+			return 1, err
+		})
+	}
+	unread, unreadInBucket := unreadIn(folder), unreadIn(bucketOf(t, folder, segments))
 	per := func(bytes int64) string { return fmt.Sprintf("%.0f bytes", float64(bytes)/float64(f.whole.events)) }
 	figures.addText("Archive: a run with its states", "%s, %.1f MB/s; %d of %d events", perSecond(float64(result.Payloads)/elapsed, "payloads"), float64(result.Lines)/elapsed/1e6, result.Payloads, f.whole.events)
 	figures.addText("   payload table for each event of the log, before and after", "%s, %s", per(payloadsBefore), per(payloadsAfter))
@@ -119,6 +138,7 @@ func reportArchive(t *testing.T, o options, shared *bookFixtures, figures *table
 	figures.addText("   an event by id, online: p50, p99", "%s, %s", latency(online.quantile(0.5)), latency(online.quantile(0.99)))
 	figures.addText("   archived, in files that were read before", "%s, %s", latency(archived.quantile(0.5)), latency(archived.quantile(0.99)))
 	figures.addText("   a file that was not, of "+fmt.Sprint(len(segments)), "%s, %s", latency(unread.quantile(0.5)), latency(unread.quantile(0.99)))
+	figures.addText("   such a file in a bucket of Versity S3 Gateway on this machine", "%s, %s", latency(unreadInBucket.quantile(0.5)), latency(unreadInBucket.quantile(0.99)))
 	figures.addText("   verification online", "%s, %.1f MB/s of payloads", perSecond(verifyOnline, "events"), verifyOnlineBytes/1e6)
 	figures.addText("   from the archive", "%s, %.1f MB/s of payloads", perSecond(verifyArchived, "events"), verifyArchivedBytes/1e6)
 	require.NoError(t, os.RemoveAll(f.folder))
