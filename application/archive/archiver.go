@@ -168,8 +168,24 @@ var openRedactions = []shredding.RedactionState{
 // maxRedactions bounds the open redactions of a tenant.
 const maxRedactions = 10_000
 
+// heldSubjects are those of the legal holds that are in force in a legal entity.
+func (a *Archiver) heldSubjects(ctx context.Context, le ports.LegalEntity) (map[string]bool, error) {
+	holds, err := a.Holds.AllHolds(ctx, le.TenantID)
+	if err != nil {
+		return nil, err
+	}
+	subjects, today := map[string]bool{}, event.DateOf(a.Clock.Now().UTC())
+	for _, h := range holds {
+		inForce := h.ReleasedAt.IsZero() && (h.Until == nil || *h.Until >= today)
+		if inForce && (h.Partition == 0 || h.Partition == le.Partition) {
+			subjects[string(h.Subject)] = true
+		}
+	}
+	return subjects, nil
+}
+
 // staying finds the events of a legal entity up to a sequence that stay because of a hold or an open redaction.
-func (a *Archiver) staying(ctx context.Context, le ports.LegalEntity, through event.Sequence) (held, redacted map[event.Sequence]bool, err error) {
+func (a *Archiver) staying(ctx context.Context, le ports.LegalEntity, subjects map[string]bool, through event.Sequence) (held, redacted map[event.Sequence]bool, err error) {
 	held, redacted = map[event.Sequence]bool{}, map[event.Sequence]bool{}
 	requests, err := a.Log.RedactionRequests(ctx, le.TenantID, openRedactions, maxRedactions)
 	if err != nil {
@@ -178,17 +194,6 @@ func (a *Archiver) staying(ctx context.Context, le ports.LegalEntity, through ev
 	for _, r := range requests {
 		if r.Partition == le.Partition {
 			redacted[r.Sequence] = true
-		}
-	}
-	holds, err := a.Holds.AllHolds(ctx, le.TenantID)
-	if err != nil {
-		return nil, nil, err
-	}
-	subjects, today := map[string]bool{}, event.DateOf(a.Clock.Now().UTC())
-	for _, h := range holds {
-		inForce := h.ReleasedAt.IsZero() && (h.Until == nil || *h.Until >= today)
-		if inForce && (h.Partition == 0 || h.Partition == le.Partition) {
-			subjects[string(h.Subject)] = true
 		}
 	}
 	if len(subjects) == 0 {

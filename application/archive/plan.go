@@ -67,7 +67,11 @@ func (a *Archiver) planEntity(ctx context.Context, le ports.LegalEntity, before 
 		p.ToArchive += uint64(g.last - g.first + 1)
 	}
 	p.InSegments = p.Events - p.ToArchive
-	held, redacted, err := a.staying(ctx, le, through)
+	subjects, err := a.heldSubjects(ctx, le)
+	if err != nil {
+		return p, err
+	}
+	held, redacted, err := a.staying(ctx, le, subjects, through)
 	if err != nil {
 		return p, err
 	}

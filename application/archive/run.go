@@ -93,7 +93,11 @@ func (a *Archiver) runEntity(ctx context.Context, le ports.LegalEntity, through 
 	if err := a.sweep(ctx, l, le); err != nil {
 		return err
 	}
-	held, redacted, err := a.staying(ctx, le, through)
+	subjects, err := a.heldSubjects(ctx, le)
+	if err != nil {
+		return err
+	}
+	held, redacted, err := a.staying(ctx, le, subjects, through)
 	if err != nil {
 		return err
 	}
@@ -101,7 +105,7 @@ func (a *Archiver) runEntity(ctx context.Context, le ports.LegalEntity, through 
 	if err != nil {
 		return err
 	}
-	r := &entityRun{archiver: a, le: le, lease: l, out: out}
+	r := &entityRun{archiver: a, le: le, lease: l, heldSubjects: subjects, out: out}
 	for _, g := range gaps {
 		r.begin(g.first)
 		for after := g.first - 1; after < g.last; {
@@ -134,10 +138,11 @@ const readPage = 500
 
 // entityRun collects the records of the next segment.
 type entityRun struct {
-	archiver *Archiver
-	le       ports.LegalEntity
-	lease    *lease
-	out      *Result
+	archiver     *Archiver
+	le           ports.LegalEntity
+	lease        *lease
+	heldSubjects map[string]bool // when the run began
+	out          *Result
 
 	first, last event.Sequence // the range so far
 	events      []event.Recorded
@@ -182,11 +187,29 @@ func (r *entityRun) flush(ctx context.Context) error {
 	}
 	r.out.Stayed += uint64(len(r.events) - len(events))
 	if len(events) > 0 {
+		if err := r.requireNoNewHold(ctx); err != nil {
+			return err
+		}
 		if err := r.archive(ctx, events, states, len(redactions)); err != nil {
 			return err
 		}
 	}
 	r.begin(r.last + 1)
+	return nil
+}
+
+// requireNoNewHold ends the run if a hold was placed since it began: the payloads of its subject are to stay. Fault
+// archive.hold_placed.
+func (r *entityRun) requireNoNewHold(ctx context.Context) error {
+	subjects, err := r.archiver.heldSubjects(ctx, r.le)
+	if err != nil {
+		return err
+	}
+	for subject := range subjects {
+		if !r.heldSubjects[subject] {
+			return archive.HoldPlaced()
+		}
+	}
 	return nil
 }
 

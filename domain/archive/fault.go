@@ -69,6 +69,11 @@ func Redacting() *fault.Error {
 	return fault.New(fault.Conflict, CodeRedacting, "a redaction of one of the payloads was requested; run the command again")
 }
 
+// HoldPlaced is the fault of a run that began before a legal hold whose payloads have to stay.
+func HoldPlaced() *fault.Error {
+	return fault.New(fault.Conflict, "archive.hold_placed", "a legal hold was placed since the run began; run the command again, so that its payloads stay")
+}
+
 // SnapshotMissing is the fault of an entity whose state would need an archived payload.
 func SnapshotMissing() *fault.Error {
 	return fault.New(fault.FailedPrecondition, "archive.snapshot_missing", "an entity of the payloads has no snapshot that includes them: it has changed since; run the command again")

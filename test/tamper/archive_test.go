@@ -14,6 +14,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -32,6 +33,17 @@ import (
 	"github.com/erpbackbone/backbone/test/testkit"
 	"github.com/erpbackbone/backbone/test/testkit/s3test"
 )
+
+// statesAfter folds states after something happens.
+type statesAfter struct {
+	archive.States
+	happen func()
+}
+
+func (s statesAfter) StreamState(ctx context.Context, le ports.LegalEntity, stream event.StreamID, through event.Sequence) (domain.State, bool, bool, error) {
+	s.happen()
+	return s.States.StreamState(ctx, le, stream, through)
+}
 
 // allowYoung lets the database archive payloads of any age. The archiver's clock is years ahead.
 func (i *installation) allowYoung() {
@@ -436,7 +448,12 @@ func TestArchive(t *testing.T) {
 		i, work := open(t)
 		work()
 		vendor := i.personalVendor()
-		i.call("compliance", http.MethodPost, "/api/legal-holds", object{"subject": "vendor:" + vendor, "reason": "Case 18 is before the court."}, nil)
+		interrupted := i.archiver()
+		interrupted.States = statesAfter{interrupted.States, sync.OnceFunc(func() {
+			i.call("compliance", http.MethodPost, "/api/legal-holds", object{"subject": "vendor:" + vendor, "reason": "Case 18 is before the court."}, nil)
+		})}
+		_, err := interrupted.Run(t.Context(), archive.Selection{Before: time.Now()}, noProgress)
+		require.Equal(t, "archive.hold_placed", fault.CodeOf(err), "placed while states were folded")
 		plan, err := i.archiver().Plan(t.Context(), archive.Selection{Before: time.Now(), LegalEntities: []ports.LegalEntity{i.entity}})
 		require.NoError(t, err)
 		require.Positive(t, plan.Entities[0].Held)
