@@ -60,12 +60,13 @@ func load(path string, environ func() []string) (Config, error) {
 	}
 	var unknown []string
 	source := env.Provider(".", env.Opt{Prefix: envPrefix, EnvironFunc: environ, TransformFunc: func(name, value string) (string, any) {
-		if key, ok := keys[name]; ok {
+		upper := strings.ToUpper(name)
+		if key, ok := keys[upper]; ok {
 			return key, value
 		}
 		for key := range fields {
 			section, _, _ := strings.Cut(key, ".")
-			if variable := variableOf(section); name == variable || strings.HasPrefix(name, variable+"_") {
+			if variable := variableOf(section); upper == variable || strings.HasPrefix(upper, variable+"_") {
 				unknown = append(unknown, name)
 				break
 			}

@@ -125,6 +125,7 @@ func (c Config) durations() []rule {
 		between("keystore.lock_timeout", c.KeyStore.LockTimeout, 100*time.Millisecond, 10*time.Minute),
 		between("erasure.poll", c.Erasure.Poll, 50*time.Millisecond, time.Minute),
 		between("erasure.gate_interval", c.Erasure.GateInterval, time.Second, time.Minute),
+		{"mirror.directory", c.Mirror.Directory == "" || c.Mirror.Directory != c.Erasure.ExportDirectory && c.Mirror.Directory != c.Archive.Directory, "is a folder of its own; name another one than of the exports and the archive"},
 		{"mirror.lock", c.Mirror.Lock == 0 || c.Mirror.Bucket != "", "is for objects of a bucket; set mirror.bucket, or leave it out"},
 		between("mirror.lock", c.Mirror.Lock, 0, 100*365*24*time.Hour),
 		between("access_log.retention", c.AccessLog.Retention, disclosure.MinRetention, 10*365*24*time.Hour),

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/aws/aws-sdk-go-v2/aws"
@@ -48,6 +49,7 @@ type Store struct {
 	bucket, prefix string
 	tries          int
 	lock           time.Duration
+	canLock        atomic.Bool // the bucket was asked, see checkLock
 
 	maxSize int64
 	page    int32 // names in one answer
@@ -84,13 +86,14 @@ func New(ctx context.Context, o Options) (*Store, error) {
 }
 
 // checkLock fails if documents are to be locked in a bucket that cannot lock them. Some stores
-// accept a lock there and ignore it.
+// accept a lock there and ignore it. A bucket that can is asked once.
 func (s *Store) checkLock(ctx context.Context) error {
-	if s.lock == 0 {
+	if s.lock == 0 || s.canLock.Load() {
 		return nil
 	}
 	out, err := s.client.GetObjectLockConfiguration(ctx, &awss3.GetObjectLockConfigurationInput{Bucket: &s.bucket})
 	if err == nil && out.ObjectLockConfiguration != nil && out.ObjectLockConfiguration.ObjectLockEnabled == types.ObjectLockEnabledEnabled {
+		s.canLock.Store(true)
 		return nil
 	}
 	if err == nil || hasCode(err, errorNoLock) || fault.CodeOf(translate(ctx, err)) == codeUnsupported {
@@ -108,6 +111,9 @@ func (s *Store) PutIfAbsent(ctx context.Context, name string, content []byte) er
 	}
 	if int64(len(content)) > s.maxSize {
 		return tooLarge()
+	}
+	if err := s.checkLock(ctx); err != nil {
+		return err
 	}
 	for range s.tries {
 		// create is atomic by itself where the store knows conditional writes. Some stores ignore

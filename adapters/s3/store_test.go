@@ -151,6 +151,17 @@ func TestStore(t *testing.T) {
 		require.Equal(t, 1, versions(t, server, bucket))
 	})
 
+	t.Run("document is not stored without the lock that is wanted", func(t *testing.T) {
+		t.Parallel()
+		o := options(server, server.NewBucket(t, s3test.Versioned))
+		o.Lock = time.Hour
+		s, err := s3.New(ctx, o)
+		require.NoError(t, err)
+		require.Equal(t, "export.lock_unsupported", fault.CodeOf(s.PutIfAbsent(ctx, "a", []byte("one"))))
+		_, err = s.Get(ctx, "a")
+		require.Equal(t, "export.not_found", fault.CodeOf(err))
+	})
+
 	t.Run("document under a legal hold is not deleted", func(t *testing.T) {
 		t.Parallel()
 		bucket := server.NewBucket(t, s3test.Lockable)

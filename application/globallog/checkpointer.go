@@ -214,7 +214,7 @@ func (c *Checkpointer) readLast(ctx context.Context) error {
 		}
 		c.exported = *exported
 		if c.Mirror != nil {
-			c.Mirror.Add(*exported) // the last process may have ended before it was mirrored
+			c.Mirror.Add(*c.last) // the last process may have ended before it was mirrored
 		}
 	}
 	c.isRead = true

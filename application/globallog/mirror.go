@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"strings"
 	"time"
 
 	"github.com/erpbackbone/backbone/domain/event"
@@ -22,7 +23,7 @@ func TileName(incarnation, level int, index uint64, width int) string {
 type MirrorObserver interface {
 	// Mirrored reports the events of the newest checkpoint in the mirror.
 	Mirrored(size uint64)
-	// MirrorFailed reports that the mirror could not be written. isRefused: since it has another log.
+	// MirrorFailed reports that the mirror could not be written. isRefused: since it, or the database, has another log.
 	MirrorFailed(isRefused bool)
 }
 
@@ -37,12 +38,13 @@ type MirrorConfig struct {
 // mirrorRetry is the pause after a failure.
 const mirrorRetry = 10 * time.Second
 
-// Mirror copies the global log into a store for outsiders: checkpoints, each after the tiles of its tree, so that what is there proves
-// itself without a server. Nothing in it is replaced.
+// Mirror copies the global log into a store for outsiders: checkpoints, each after the hashes of its tree, so that what is there proves
+// itself without a server. Nothing in it is replaced, and nothing is written that is not of the tree which was signed.
 type Mirror struct {
 	MirrorConfig
-	due  chan ports.SignedCheckpoint // the newest that was added
-	last *ports.SignedCheckpoint     // in the store; nil: none is known
+	due         chan ports.SignedCheckpoint // the newest that was added
+	incarnation int                         // whose tiles are in the store; 0: it was not looked at yet
+	complete    []uint64                    // by level, how many complete tiles the store has, as far as is known
 }
 
 // NewMirror makes a Mirror. It does nothing until it runs.
@@ -78,7 +80,7 @@ func (m *Mirror) Run(ctx context.Context) {
 		if ctx.Err() != nil {
 			return
 		}
-		m.Observer.MirrorFailed(fault.KindOf(err) == fault.Conflict)
+		m.Observer.MirrorFailed(fault.KindOf(err) == fault.Conflict || fault.KindOf(err) == fault.FailedPrecondition)
 		m.Logger.ErrorContext(ctx, "the mirror of the global log was not written; it will be tried again", "code", fault.CodeOf(err))
 		select {
 		case m.due <- next: // try again
@@ -91,41 +93,105 @@ func (m *Mirror) Run(ctx context.Context) {
 }
 
 // copy writes the tiles of a checkpoint that the mirror lacks, and then the checkpoint. A mirror that was begun on a long log
-// gets all of its tiles first. Fault export.name_taken if the mirror has another log.
-func (m *Mirror) copy(ctx context.Context, next ports.SignedCheckpoint) (err error) {
-	if m.last == nil {
-		if m.last, err = NewestExport(ctx, m.Store); err != nil {
+// gets all of its tiles first. Faults: global_log.mirror_differs (Conflict) and export.name_taken, if the mirror has
+// another log; global_log.forked (FailedPrecondition), if the database has another one than was signed.
+func (m *Mirror) copy(ctx context.Context, next ports.SignedCheckpoint) error {
+	if err := m.requireTree(ctx, next, forked(next.Size)); err != nil {
+		return err
+	}
+	if m.incarnation == 0 {
+		if err := m.resume(ctx, next); err != nil {
 			return err
 		}
 	}
-	var from uint64
-	if m.last != nil && m.last.Incarnation == next.Incarnation {
-		from = m.last.Size
+	if m.incarnation != next.Incarnation {
+		m.incarnation, m.complete = next.Incarnation, nil
 	}
 	level := 0
-	for begin, end := from, next.Size; end > 0; begin, end = begin/globallog.TileWidth, end/globallog.TileWidth { // of the hashes of the level
-		for index := begin / globallog.TileWidth; index*globallog.TileWidth < end; index++ {
-			if err := m.copyTile(ctx, next.Incarnation, level, index, min(globallog.TileWidth, end-index*globallog.TileWidth)); err != nil {
+	for hashes := next.Size; hashes > 0; hashes /= globallog.TileWidth {
+		if level == len(m.complete) {
+			m.complete = append(m.complete, 0)
+		}
+		for index := m.complete[level]; index*globallog.TileWidth < hashes; index++ {
+			width := min(globallog.TileWidth, hashes-index*globallog.TileWidth)
+			if err := m.copyTile(ctx, next, level, index, width); err != nil {
 				return err
+			}
+			if width == globallog.TileWidth {
+				m.complete[level] = index + 1
 			}
 		}
 		level++
 	}
-	if err := m.Store.PutIfAbsent(ctx, CheckpointName(next.Incarnation, next.Size), next.Note); err != nil {
+	return m.Store.PutIfAbsent(ctx, CheckpointName(next.Incarnation, next.Size), next.Note)
+}
+
+// requireTree demands that the database has the tree of a checkpoint.
+func (m *Mirror) requireTree(ctx context.Context, c ports.SignedCheckpoint, differs *fault.Error) error {
+	root, err := globallog.Root(c.Size, hashesOf(ctx, m.Tree))
+	if err == nil && root != c.Root {
+		return differs
+	}
+	return err
+}
+
+// resume finds what the mirror has by its newest checkpoint, which must be of this log. Without the tiles of that, as where
+// only checkpoints were copied, all are written again, and what is there is compared.
+func (m *Mirror) resume(ctx context.Context, next ports.SignedCheckpoint) error {
+	last, err := NewestExport(ctx, m.Store)
+	switch {
+	case err != nil || last == nil || last.Size == 0:
+		return err
+	case logNameOf(last.Note) != logNameOf(next.Note) || last.Incarnation > next.Incarnation:
+		return mirrorDiffers()
+	case last.Incarnation < next.Incarnation:
+		return nil // the log was restored, and does not have all that the mirror has
+	}
+	if err := m.requireTree(ctx, *last, mirrorDiffers()); err != nil {
 		return err
 	}
-	m.last = &next
+	index := (last.Size - 1) / globallog.TileWidth
+	if _, err := m.Store.Get(ctx, TileName(last.Incarnation, 0, index, int(last.Size-index*globallog.TileWidth))); err != nil {
+		if fault.KindOf(err) == fault.NotFound {
+			return nil
+		}
+		return err
+	}
+	m.incarnation, m.complete = last.Incarnation, nil
+	for tiles := last.Size / globallog.TileWidth; tiles > 0; tiles /= globallog.TileWidth {
+		m.complete = append(m.complete, tiles)
+	}
 	return nil
 }
 
-func (m *Mirror) copyTile(ctx context.Context, incarnation, level int, index, width uint64) error {
+// logNameOf is the name of the log in the first line of a checkpoint, which ends with "/" and the incarnation.
+func logNameOf(note []byte) string {
+	origin, _, _ := strings.Cut(string(note), "\n")
+	return origin[:max(strings.LastIndexByte(origin, '/'), 0)]
+}
+
+func mirrorDiffers() *fault.Error {
+	return fault.New(fault.Conflict, "global_log.mirror_differs", "the mirror has checkpoints of another log; name its own folder or bucket for each installation, and if it is this one's, compare with a backup")
+}
+
+// copyTile copies a tile. The hash of a complete one must be that in the tile above, from which the root follows.
+func (m *Mirror) copyTile(ctx context.Context, c ports.SignedCheckpoint, level int, index, width uint64) error {
 	hashes, err := m.Tree.GlobalHashes(ctx, level, index*globallog.TileWidth, width)
 	if err != nil {
 		return err
+	}
+	if width == globallog.TileWidth {
+		above, err := m.Tree.GlobalHashes(ctx, level+1, index, 1)
+		if err != nil {
+			return err
+		}
+		if (globallog.Tile{Level: level, Index: index, Hashes: hashes}).Root() != above[0] {
+			return forked(c.Size)
+		}
 	}
 	content := make([]byte, 0, len(hashes)*len(event.Hash{}))
 	for _, h := range hashes {
 		content = append(content, h[:]...)
 	}
-	return m.Store.PutIfAbsent(ctx, TileName(incarnation, level, index, int(width)), content)
+	return m.Store.PutIfAbsent(ctx, TileName(c.Incarnation, level, index, int(width)), content)
 }

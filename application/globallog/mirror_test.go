@@ -1,6 +1,7 @@
 package globallog_test
 
 import (
+	"bytes"
 	"context"
 	"crypto/sha256"
 	"encoding/binary"
@@ -187,6 +188,10 @@ func TestMirror(t *testing.T) {
 		m.Add(restored.checkpoint(t, 1, last.Size+1))
 		synctest.Wait()
 		require.Equal(t, 1, reports.refused, "another log in the place of this one is refused")
+		m.Add(restored.checkpoint(t, 1, last.Size+300_000))
+		synctest.Wait()
+		pass(10 * time.Second)
+		require.Equal(t, 2, reports.refused)
 		requireProven(t, store, l, last)
 		stop()
 		m, stop = startMirror(t, restored, store, reports)
@@ -221,5 +226,42 @@ func TestMirror_Failures(t *testing.T) {
 			require.Equal(t, 1, reports.failed)
 			stop()
 		}
+	})
+}
+
+// TestMirror_Refuses writes no checkpoint whose tiles do not have its root, or would not be in the mirror.
+func TestMirror_Refuses(t *testing.T) {
+	t.Parallel()
+	synctest.Test(t, func(t *testing.T) {
+		try := func(l *sumdbLog, store ports.ExportStore, c ports.SignedCheckpoint) (refused int) {
+			t.Helper()
+			reports := &mirrorReports{}
+			m, stop := startMirror(t, l, store, reports)
+			defer stop()
+			m.Add(c)
+			synctest.Wait()
+			require.Zero(t, reports.failed)
+			return reports.refused
+		}
+		l := &sumdbLog{}
+		first, second := l.checkpoint(t, 1, 1000), l.checkpoint(t, 1, 2000)
+		other := &sumdbLog{salt: 1}
+		foreign := other.checkpoint(t, 1, 2000)
+
+		copied := memory.NewExportStore() // the export folder, or a copy of it
+		require.NoError(t, copied.PutIfAbsent(t.Context(), globallog.CheckpointName(1, 1000), first.Note))
+		require.Zero(t, try(l, copied, second))
+		requireProven(t, copied, l, second)
+		require.Equal(t, 1, try(other, copied, other.checkpoint(t, 1, 2300)), "of another log")
+		renamed := other.checkpoint(t, 2, 2300)
+		renamed.Note = bytes.ReplaceAll(renamed.Note, []byte("books"), []byte("other"))
+		require.Equal(t, 1, try(other, copied, renamed), "of another installation")
+
+		empty := memory.NewExportStore()
+		require.Equal(t, 1, try(other, empty, first), "the database was set back and went on otherwise")
+		require.Equal(t, 1, try(l, empty, foreign))
+		l.stored[tlog.StoredHashIndex(0, 3)][0] ^= 1
+		require.Equal(t, 1, try(l, empty, second), "a superuser changed a tile, and not those above")
+		require.Empty(t, testkit.Must(empty.List(t.Context(), "")))
 	})
 }

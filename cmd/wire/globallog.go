@@ -48,6 +48,9 @@ func (a *App) composeGlobalLog(ctx context.Context) (err error) {
 		}
 		config.Grown = a.globalLog.checkpointer.Grown
 	}
+	if a.personal == nil && a.config.Mirror.IsConfigured() {
+		a.logger.Warn("the mirror gets nothing: without a key service there are no checkpoints")
+	}
 	a.globalLog.sequencer = globallog.New(config)
 	return nil
 }
