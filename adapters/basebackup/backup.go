@@ -51,8 +51,8 @@ type Skipped struct {
 // pg_basebackup writes last, are skipped and returned. Faults:
 //
 //	drill.backup_missing     NotFound: the folder has no complete backup
-//	drill.backup_damaged     Invalid: backup_manifest or backup_label cannot be understood
-//	drill.backup_unreadable  FailedPrecondition: the folder cannot be read
+//	drill.backup_damaged     Invalid: backup_manifest or backup_label of the newest cannot be understood
+//	drill.backup_unreadable  FailedPrecondition: a folder cannot be read
 func Newest(folder string) (Backup, []Skipped, error) {
 	if exists(folder, versionFile) {
 		b, reason, err := open(folder, false)
@@ -67,12 +67,18 @@ func Newest(folder string) (Backup, []Skipped, error) {
 	}
 	var found []Backup
 	var skipped []Skipped
+	broken := map[string]error{} // by folder, whose backups say of no time when they were begun
 	for _, entry := range entries {
+		if entry.Type()&fs.ModeSymlink != 0 {
+			skipped = append(skipped, Skipped{entry.Name(), "it is a link; name its target with --backups"})
+		}
 		if !entry.IsDir() {
 			continue
 		}
 		b, reason, err := open(filepath.Join(folder, entry.Name()), true)
 		switch {
+		case fault.CodeOf(err) == "drill.backup_damaged":
+			broken[entry.Name()] = err
 		case err != nil:
 			return Backup{}, nil, err
 		case reason != "":
@@ -81,6 +87,17 @@ func Newest(folder string) (Backup, []Skipped, error) {
 			found = append(found, b)
 		}
 	}
+	newest := Backup{}
+	if len(found) > 0 {
+		newest = slices.MaxFunc(found, func(a, b Backup) int { return cmp.Or(a.Started.Compare(b.Started), strings.Compare(a.Path, b.Path)) })
+	}
+	for name, err := range broken {
+		info, statErr := os.Stat(filepath.Join(folder, name))
+		if statErr != nil || info.ModTime().After(newest.Started) {
+			return Backup{}, nil, fmt.Errorf("%s: %w", filepath.Join(folder, name), err)
+		}
+		skipped = append(skipped, Skipped{name, "its backup_manifest cannot be understood"})
+	}
 	if len(found) == 0 {
 		detail := "it has no folder with base.tar, or with PG_VERSION"
 		if len(skipped) > 0 {
@@ -88,13 +105,15 @@ func Newest(folder string) (Backup, []Skipped, error) {
 		}
 		return Backup{}, skipped, fault.New(fault.NotFound, "drill.backup_missing", "the folder of --backups has no complete base backup; %s. Make one with pg_basebackup, or name another folder", detail)
 	}
-	newest := slices.MaxFunc(found, func(a, b Backup) int { return cmp.Or(a.Started.Compare(b.Started), strings.Compare(a.Path, b.Path)) })
 	return newest, skipped, nil
 }
 
 // open reads what a folder says of the backup in it. reason is why it is no complete one.
 func open(folder string, needsManifest bool) (b Backup, reason string, err error) {
 	b = Backup{Path: folder}
+	if _, err := os.ReadDir(folder); err != nil {
+		return b, "", unreadable(err)
+	}
 	switch {
 	case exists(folder, versionFile):
 	case exists(folder, "base.tar"):

@@ -59,6 +59,14 @@ func TestNewest(t *testing.T) {
 	write(t, folder, map[string]string{"cut/PG_VERSION": "15\n", "cut/backup_manifest": manifest("2026-11-28 02:00:00")[:50]})
 	_, _, err = basebackup.Newest(folder)
 	require.Equal(t, "drill.backup_damaged", fault.CodeOf(err), "a damaged one is not passed over")
+	require.ErrorContains(t, err, filepath.Join(folder, "cut"))
+	before := newest.Started.Add(-time.Hour)
+	require.NoError(t, os.Chtimes(filepath.Join(folder, "cut"), before, before))
+	require.NoError(t, os.Symlink(filepath.Join(folder, "apple"), filepath.Join(folder, "latest")))
+	newest, skipped, err = basebackup.Newest(folder)
+	require.NoError(t, err, "an older one is")
+	require.Equal(t, filepath.Join(folder, "apple"), newest.Path)
+	require.Len(t, skipped, 5)
 }
 
 func TestNewest_restoredDirectory(t *testing.T) {
@@ -116,6 +124,7 @@ func TestCopyTo_tar(t *testing.T) {
 		"WAL is cut off":  {string(base), string(wal[:len(wal)/2]), "drill.backup_damaged"},
 		"no archive":      {"x", string(wal), "drill.backup_damaged"},
 		"tablespace":      {string(compressed(t, packed(t, tar.Header{Name: "pg_tblspc/16385", Linkname: "/data", Typeflag: tar.TypeSymlink}))), string(wal), "drill.backup_linked"},
+		"tablespace map":  {string(compressed(t, packed(t, tar.Header{Name: "tablespace_map", Typeflag: tar.TypeReg}))), string(wal), "drill.backup_linked"},
 		"out of the copy": {string(compressed(t, packed(t, tar.Header{Name: "../x", Typeflag: tar.TypeReg}))), string(wal), "drill.backup_damaged"},
 	} {
 		folder, to := t.TempDir(), filepath.Join(t.TempDir(), "data")

@@ -11,6 +11,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"regexp"
 	"strings"
 
 	"github.com/erpbackbone/backbone/domain/fault"
@@ -38,6 +39,15 @@ func (b Backup) CopyTo(ctx context.Context, folder string, progress func(done in
 	if b.base == "" {
 		return c.folder(b.Path, ".")
 	}
+	entries, err := os.ReadDir(b.Path)
+	if err != nil {
+		return unreadable(err)
+	}
+	for _, entry := range entries {
+		if tablespaceArchive.MatchString(entry.Name()) {
+			return linked(entry.Name())
+		}
+	}
 	if err := c.archive(filepath.Join(b.Path, b.base), "."); err != nil {
 		return err
 	}
@@ -51,6 +61,15 @@ func (b Backup) CopyTo(ctx context.Context, folder string, progress func(done in
 		return c.file(filepath.Join(b.Path, manifestFile), manifestFile)
 	}
 	return nil
+}
+
+// tablespaceArchive is the name of an archive of pg_basebackup with a tablespace, and not with the data directory.
+var tablespaceArchive = regexp.MustCompile(`^[0-9]+\.tar(\.[a-z0-9]+)?$`)
+
+// leadsElsewhere reports whether PostgreSQL would follow a file of a data directory to the folder of a tablespace, which is
+// that of the original.
+func leadsElsewhere(name string, size int64) bool {
+	return name == "tablespace_map" && size > 0 || strings.HasPrefix(name, "pg_tblspc/")
 }
 
 // copying is a copy in progress.
@@ -72,7 +91,12 @@ func (c *copying) folder(from, to string) error {
 			return err
 		}
 		target := path.Join(to, filepath.ToSlash(relative))
+		info, err := entry.Info()
 		switch {
+		case err != nil:
+			return unreadable(err)
+		case leadsElsewhere(target, info.Size()):
+			return linked(target)
 		case entry.IsDir():
 			return c.root.MkdirAll(target, 0o700)
 		case entry.Type().IsRegular():
@@ -171,6 +195,9 @@ func (c *copying) archive(name, to string) error {
 			return broken(fmt.Errorf("%s is no name in a data directory", entry.Name))
 		}
 		target := path.Join(to, entry.Name)
+		if leadsElsewhere(target, entry.Size) {
+			return linked(target)
+		}
 		switch entry.Typeflag {
 		case tar.TypeDir:
 			err = c.root.MkdirAll(target, 0o700)

@@ -88,9 +88,21 @@ func (l *launch) isolate() error {
 			return err
 		}
 	}
-	if l.owner == nil {
-		return nil
+	if l.owner != nil {
+		if err := l.ownAll(dir); err != nil {
+			return err
+		}
 	}
+	// The WAL may make a tablespace, which leads to the folder of the original: recovery fails where it cannot be linked.
+	links := filepath.Join(dir, "pg_tblspc")
+	if err := os.MkdirAll(links, 0o700); err != nil {
+		return err
+	}
+	return os.Chmod(links, 0o500) //nolint:gosec // a folder
+}
+
+// ownAll gives the files of a folder to the owner.
+func (l *launch) ownAll(dir string) error {
 	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
 			return err
@@ -109,9 +121,13 @@ func (l *launch) setPassword(ctx context.Context) error {
 	}
 	defer done()
 	// One statement a line. The password needs no quoting, and is no argument of a process.
+	// Functions, views and policies run with the rights of their owners: no role that owns something stays a superuser, or
+	// may run programs or read files of the machine.
 	cmd.Stdin = strings.NewReader(strings.Join([]string{
-		"DO $$ BEGIN IF NOT EXISTS (SELECT FROM pg_catalog.pg_roles WHERE rolname = '" + superuser + "') THEN CREATE ROLE " + superuser + "; END IF; END $$",
-		"ALTER ROLE " + superuser + " SUPERUSER LOGIN CONNECTION LIMIT -1 VALID UNTIL 'infinity' PASSWORD '" + l.state.SuperuserPassword + "'",
+		"UPDATE pg_catalog.pg_authid SET rolname = '" + superuser + "_of_the_backup' WHERE rolname = '" + superuser + "'",
+		"UPDATE pg_catalog.pg_authid SET rolsuper = false, rolreplication = false",
+		"DELETE FROM pg_catalog.pg_auth_members WHERE roleid IN ('pg_execute_server_program'::regrole, 'pg_read_server_files'::regrole, 'pg_write_server_files'::regrole)",
+		"CREATE ROLE " + superuser + " SUPERUSER LOGIN PASSWORD '" + l.state.SuperuserPassword + "'",
 		"DELETE FROM pg_catalog.pg_db_role_setting",
 	}, "\n") + "\n")
 	var output bytes.Buffer

@@ -176,6 +176,9 @@ func drillRestore(ctx context.Context, o drillOptions) (err error) {
 	if d.backup, d.report.Skipped, err = basebackup.Newest(o.Backups); err != nil {
 		return drillFailure(ctx, err)
 	}
+	if inside, err := filepath.Rel(d.backup.Path, d.Work); err == nil && filepath.IsLocal(inside) {
+		return fault.New(fault.Invalid, "drill.work_unusable", "%s is in the folder of the backup, which the drill only reads; name another place with --work", d.Work)
+	}
 	if err := removeKilledDrills(ctx, o.Work, o.err); err != nil {
 		return err
 	}
@@ -293,14 +296,17 @@ func (d *restoreDrill) migrate(ctx context.Context) error {
 		return err
 	}
 	owner := d.cluster.SuperuserDSN(name)
-	if err := wire.Migrate(ctx, owner, nil, d.Modules...); err != nil {
-		return err
-	}
 	conn, err := pgx.Connect(ctx, owner)
 	if err != nil {
 		return err
 	}
 	defer func() { _ = conn.Close(context.WithoutCancel(ctx)) }()
+	if _, err := conn.Exec(ctx, "DELETE FROM pg_catalog.pg_event_trigger"); err != nil { // they would run with each migration
+		return err
+	}
+	if err := wire.Migrate(ctx, owner, nil, d.Modules...); err != nil {
+		return err
+	}
 	if err := conn.QueryRow(ctx, "SELECT split_part(current_setting('server_version'), ' ', 1)").Scan(&d.report.Backup.PostgreSQL); err != nil {
 		return err
 	}

@@ -14,7 +14,7 @@ import (
 	"github.com/erpbackbone/backbone/domain/fault"
 )
 
-// Names of the folders of drills begin so. Those that a user keeps have another name, so that no drill removes them.
+// Names of the folders of drills begin so. Those that a user keeps get another name at the end, so that no drill removes them.
 const (
 	drillFolderPrefix = "backbone-drill-"
 	keptDrillPrefix   = "backbone-kept-drill-"
@@ -43,11 +43,7 @@ func newDrillFolder(parent string, bytes int64, isKept bool) (*drillFolder, erro
 		return nil, fault.New(fault.FailedPrecondition, "drill.no_space",
 			"the copy needs %d MB and %s has %d MB free; name a folder on a larger disk with --work", need>>20, parent, free>>20).WithNumbers(need, free)
 	}
-	prefix := drillFolderPrefix
-	if isKept {
-		prefix = keptDrillPrefix
-	}
-	path, err := os.MkdirTemp(parent, prefix)
+	path, err := os.MkdirTemp(parent, drillFolderPrefix)
 	if err != nil {
 		return nil, workFolderUnusable(err)
 	}
@@ -85,6 +81,12 @@ func (f *drillFolder) end() error {
 	if !f.kept {
 		return os.RemoveAll(f.path)
 	}
+	parent, name := filepath.Split(f.path)
+	kept := filepath.Join(parent, keptDrillPrefix+strings.TrimPrefix(name, drillFolderPrefix))
+	if err := os.Rename(f.path, kept); err != nil {
+		return err
+	}
+	f.path = kept
 	var copied syscall.Stat_t
 	if err := syscall.Stat(f.at("pg"), &copied); err != nil { // the drill failed before
 		return fmt.Errorf("%s has no copy: %w", f.path, err)
