@@ -49,9 +49,9 @@ func drillRestoreCommand(modules []plugin.Module) *cobra.Command {
 			"connects to the databases of the configuration.\n\n" +
 			"DIR has a folder for each backup of pg_basebackup (plain, or tar with --gzip or without), or is\n" +
 			"a data directory that another tool restored, such as pgBackRest. Who runs it can read all of it.\n\n" +
-			"Exit code 0: sound. 1: the backup is damaged, or its log was tampered with. 2: it could not\n" +
-			"finish, or a service did not answer.",
-		Example: "  backbone drill restore --backups /backups --config /etc/backbone.yaml\n" +
+			"Exit code 0: sound. 1: the backup is damaged or too old, or its log was tampered with. 2: it\n" +
+			"could not finish, or a service did not answer.",
+		Example: "  backbone drill restore --backups /backups --config /etc/backbone.yaml --max-age 48h\n" +
 			"  backbone drill restore --backups /backups --restore-command 'cp /wal/%f %p'    the archived WAL too\n" +
 			"  backbone drill restore --backups /backups --head heads-2026-03.json --json\n" +
 			"  backbone drill restore --backups /var/tmp/restored --work /var/tmp --keep",
@@ -61,6 +61,7 @@ func drillRestoreCommand(modules []plugin.Module) *cobra.Command {
 	f.StringVar(&o.RestoreCommand, "restore-command", "", "PostgreSQL's restore_command, to fetch archived WAL: %f is the name of the file, %p where it goes (default: the WAL in the backup)")
 	f.StringVar(&o.Work, "work", "", "folder in which the folder for the copy is made (default: that of temporary files)")
 	f.BoolVar(&o.Keep, "keep", false, "keep the copy, to look at it")
+	f.DurationVar(&o.MaxAge, "max-age", 0, "how old the newest backup may be, such as 48h; an older one is found (default: any age)")
 	f.StringVar(&o.Postgres, "postgres", "", "folder of PostgreSQL's programs (default: found on PATH and in /usr/lib/postgresql)")
 	f.StringVar(&o.Head, "head", "", "file of heads that were exported earlier, which the log must contain")
 	f.StringArrayVar(&o.Checkpoints, "checkpoints", nil, "signed checkpoint, an export folder or a folder of checkpoints, which the log must continue; may be repeated (default: those of erasure.export_directory)")
@@ -86,6 +87,7 @@ type drillOptions struct {
 	RestoreCommand string
 	Work           string // "": the folder of temporary files
 	Keep           bool
+	MaxAge         time.Duration // 0: any
 	Postgres       string
 	Head           string
 	Checkpoints    []string
@@ -97,6 +99,7 @@ type drillOptions struct {
 const (
 	drillSound      = "sound"
 	drillDamaged    = "damaged"
+	drillOutdated   = "outdated"   // sound, and older than --max-age
 	drillIncomplete = "incomplete" // nothing was found, and it could not finish, or a service did not answer
 )
 
@@ -193,7 +196,7 @@ func drillRestore(ctx context.Context, o drillOptions) (err error) {
 		return err
 	}
 	switch d.report.Verdict {
-	case drillDamaged:
+	case drillDamaged, drillOutdated:
 		return exitError{1, nil}
 	case drillIncomplete:
 		return exitError{2, nil}
@@ -566,6 +569,8 @@ func (d *restoreDrill) conclude() error {
 	switch {
 	case !r.verdict.sound || len(r.Findings) > 0:
 		r.Verdict = drillDamaged
+	case d.MaxAge > 0 && r.At.Sub(r.Backup.Started) > d.MaxAge:
+		r.Verdict = drillOutdated
 	case r.isIncomplete:
 		r.Verdict = drillIncomplete
 	default:
@@ -619,6 +624,8 @@ func (p *page) drill(r *drillReport) {
 	switch r.Verdict {
 	case drillSound:
 		p.line("The backup is sound: it restores, and nothing was found.")
+	case drillOutdated:
+		p.line("Outdated: nothing was found, but the newest backup is older than --max-age. Find out why none was made since.")
 	case drillIncomplete:
 		p.line("Incomplete: nothing was found, but not everything could be checked.")
 	default:

@@ -193,6 +193,12 @@ func TestRestoreDrill(t *testing.T) {
 		require.Contains(t, ran.stdout, "global_log_cut")
 	})
 
+	t.Run("too old", func(t *testing.T) {
+		report, ran := f.drill(t, "--data-dir", d.dataDir, "--max-age", "1ms")
+		require.Equal(t, 1, ran.code, ran)
+		require.Equal(t, "outdated", report.Verdict)
+	})
+
 	t.Run("addresses of databases are not used", func(t *testing.T) {
 		const away = "postgres://backbone_app@127.0.0.1:1/backbone"
 		ran := command(t, append(d.keys(), "BACKBONE_DATABASE_DSN="+away, "BACKBONE_DATABASE_ERASER_DSN="+away, "BACKBONE_DATABASE_LISTEN_DSN="+away, "BACKBONE_KEYSTORE_ERASER_DSN="+away),
