@@ -63,7 +63,7 @@ func reportIdle(t *testing.T, o options, s *bookFixtures, figures *table) {
 		})
 		require.NoError(t, err)
 	}
-	clients := newClients(t, idleSubscriptions, u.node.address, u.tokens["module"])
+	clients := newClients(t, idleSubscriptions, u.node.address, u.tokens["controller"])
 	ctx, stop := context.WithCancel(t.Context())
 	var running sync.WaitGroup
 	var waiting atomic.Int64
