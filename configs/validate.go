@@ -27,6 +27,14 @@ func between[N int | time.Duration](key string, value, low, high N) rule {
 	return rule{key, low <= value && value <= high, fmt.Sprintf("is out of range; use %v to %v", low, high)}
 }
 
+// stores are the rules of the archive and the mirror.
+func (c Config) stores() []rule {
+	return slices.Concat(c.Archive.rules("archive"), c.Mirror.rules("mirror"), []rule{
+		{"mirror.directory", c.Mirror.Directory == "" || c.Mirror.Directory != c.Erasure.ExportDirectory && c.Mirror.Directory != c.Archive.Directory, "is a folder of its own; name another one than of the exports and the archive"},
+		{"mirror.lock", c.Mirror.Lock == 0 || c.Mirror.Bucket != "", "is for objects of a bucket; set mirror.bucket, or leave it out"},
+	})
+}
+
 func (o ObjectStore) rules(section string) []rule {
 	return []rule{
 		between(section+".timeout", o.Timeout, time.Second, 10*time.Minute),
@@ -38,7 +46,7 @@ func (o ObjectStore) rules(section string) []rule {
 // Validate checks all settings; its error is an *Error for the first wrong one. A DSN may be
 // empty: the commands that need it check that.
 func (c Config) Validate() error {
-	for _, r := range slices.Concat(c.numbers(), c.durations(), c.texts(), c.NATS.rules(), c.Subscriptions.rules(), c.Webhook.rules(), c.Archive.rules("archive"), c.Mirror.rules("mirror"), c.identities()) {
+	for _, r := range slices.Concat(c.numbers(), c.durations(), c.texts(), c.NATS.rules(), c.Subscriptions.rules(), c.Webhook.rules(), c.stores(), c.identities()) {
 		if !r.met {
 			return &Error{Key: r.key, Problem: r.problem}
 		}
@@ -125,8 +133,6 @@ func (c Config) durations() []rule {
 		between("keystore.lock_timeout", c.KeyStore.LockTimeout, 100*time.Millisecond, 10*time.Minute),
 		between("erasure.poll", c.Erasure.Poll, 50*time.Millisecond, time.Minute),
 		between("erasure.gate_interval", c.Erasure.GateInterval, time.Second, time.Minute),
-		{"mirror.directory", c.Mirror.Directory == "" || c.Mirror.Directory != c.Erasure.ExportDirectory && c.Mirror.Directory != c.Archive.Directory, "is a folder of its own; name another one than of the exports and the archive"},
-		{"mirror.lock", c.Mirror.Lock == 0 || c.Mirror.Bucket != "", "is for objects of a bucket; set mirror.bucket, or leave it out"},
 		between("mirror.lock", c.Mirror.Lock, 0, 100*365*24*time.Hour),
 		between("access_log.retention", c.AccessLog.Retention, disclosure.MinRetention, 10*365*24*time.Hour),
 		between("disclosure.longest_grant", c.Disclosure.LongestGrant, time.Hour, 366*24*time.Hour),

@@ -67,7 +67,11 @@ func Newest(folder string) (Backup, []Skipped, error) {
 	}
 	var found []Backup
 	var skipped []Skipped
-	broken := map[string]error{} // by folder, whose backups say of no time when they were begun
+	type unknown struct {
+		name string
+		err  error
+	}
+	var broken []unknown // backups that do not say when they were begun
 	for _, entry := range entries {
 		if entry.Type()&fs.ModeSymlink != 0 {
 			skipped = append(skipped, Skipped{entry.Name(), "it is a link; name its target with --backups"})
@@ -78,7 +82,7 @@ func Newest(folder string) (Backup, []Skipped, error) {
 		b, reason, err := open(filepath.Join(folder, entry.Name()), true)
 		switch {
 		case fault.CodeOf(err) == "drill.backup_damaged":
-			broken[entry.Name()] = err
+			broken = append(broken, unknown{entry.Name(), err})
 		case err != nil:
 			return Backup{}, nil, err
 		case reason != "":
@@ -91,12 +95,12 @@ func Newest(folder string) (Backup, []Skipped, error) {
 	if len(found) > 0 {
 		newest = slices.MaxFunc(found, func(a, b Backup) int { return cmp.Or(a.Started.Compare(b.Started), strings.Compare(a.Path, b.Path)) })
 	}
-	for name, err := range broken {
-		info, statErr := os.Stat(filepath.Join(folder, name))
-		if statErr != nil || info.ModTime().After(newest.Started) {
-			return Backup{}, nil, fmt.Errorf("%s: %w", filepath.Join(folder, name), err)
+	for _, b := range broken {
+		info, err := os.Stat(filepath.Join(folder, b.name))
+		if err != nil || info.ModTime().After(newest.Started) {
+			return Backup{}, nil, fmt.Errorf("%s: %w", filepath.Join(folder, b.name), b.err)
 		}
-		skipped = append(skipped, Skipped{name, "its backup_manifest cannot be understood"})
+		skipped = append(skipped, Skipped{b.name, "its backup_manifest cannot be understood"})
 	}
 	if len(found) == 0 {
 		detail := "it has no folder with base.tar, or with PG_VERSION"
