@@ -7,55 +7,14 @@ import (
 	"math/rand/v2"
 	"net/http"
 	"slices"
-	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/jackc/pgx/v5"
 	"github.com/stretchr/testify/require"
 
-	"github.com/erpbackbone/backbone/cmd/wire"
-	"github.com/erpbackbone/backbone/configs"
 	"github.com/erpbackbone/backbone/domain/event"
 )
-
-// databaseTimer adds up the time that statements take, from their beginning until their rows are read.
-type databaseTimer struct{ nanoseconds atomic.Int64 }
-
-type statementStart struct{}
-
-func (d *databaseTimer) begin(ctx context.Context) context.Context {
-	return context.WithValue(ctx, statementStart{}, time.Now())
-}
-
-func (d *databaseTimer) end(ctx context.Context) {
-	if began, ok := ctx.Value(statementStart{}).(time.Time); ok {
-		d.nanoseconds.Add(int64(time.Since(began)))
-	}
-}
-
-// TraceQueryStart implements pgx.QueryTracer.
-func (d *databaseTimer) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
-	return d.begin(ctx)
-}
-
-// TraceQueryEnd implements pgx.QueryTracer.
-func (d *databaseTimer) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
-	d.end(ctx)
-}
-
-// TraceBatchStart implements pgx.BatchTracer.
-func (d *databaseTimer) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	return d.begin(ctx)
-}
-
-// TraceBatchQuery implements pgx.BatchTracer.
-func (*databaseTimer) TraceBatchQuery(context.Context, *pgx.Conn, pgx.TraceBatchQueryData) {}
-
-// TraceBatchEnd implements pgx.BatchTracer.
-func (d *databaseTimer) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchEndData) {
-	d.end(ctx)
-}
 
 // audited is a journal that an auditor looks into, with the invoice behind it.
 type audited struct{ journal, intent, process, invoice string }
@@ -112,25 +71,22 @@ func (b *books) journals(t *testing.T) (found []audited) {
 // database nothing: one that has every answer, and one that has what the session has read (docs/adr/0085-no-cache-of-events.md).
 func reportAudit(t *testing.T, o options, shared *bookFixtures, figures *table) {
 	b := shared.books(t)
-	timer := &databaseTimer{}
-	server, address, stop := startNode(t, b.dsn, true, func(_ *configs.Config, o *wire.Options) { o.Tracer = timer })
-	defer stop()
-	awaitCaughtUp(t, server.App)
+	n := shared.node(t)
 	execute(t, b.dsn, "VACUUM ANALYZE", "CHECKPOINT")
 	journals := b.journals(t)
-	auditor := newClients(t, 1, address, b.tokens["auditor"])[0]
+	auditor := newClients(t, 1, n.address, b.tokens["auditor"])[0]
 	steps := auditSteps(b.whole.Code)
 	session := func(context.Context, int) (int, error) {
 		first := rand.IntN(len(journals))
 		for _, s := range steps {
 			for i := range s.times {
 				path := s.path(journals[(first+i*7919)%len(journals)])
-				began, before := time.Now(), timer.nanoseconds.Load()
+				began, before := time.Now(), n.sent.nanoseconds.Load()
 				if _, err := auditor.want(http.StatusOK, http.MethodGet, path, "", nil); err != nil {
 					return 0, err
 				}
 				s.took = append(s.took, time.Since(began))
-				s.inDatabase = append(s.inDatabase, time.Duration(timer.nanoseconds.Load()-before))
+				s.inDatabase = append(s.inDatabase, time.Duration(n.sent.nanoseconds.Load()-before))
 			}
 		}
 		return 1, nil

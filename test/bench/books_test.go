@@ -44,21 +44,35 @@ type node struct {
 	sent    *statementCounter // to PostgreSQL
 }
 
-// statementCounter counts statements.
-type statementCounter struct{ statements atomic.Int64 }
+// statementCounter counts statements, and the time that they take until their rows are read.
+type statementCounter struct{ statements, nanoseconds atomic.Int64 }
+
+type statementStart struct{}
+
+func (s *statementCounter) begin(ctx context.Context) context.Context {
+	return context.WithValue(ctx, statementStart{}, time.Now())
+}
+
+func (s *statementCounter) end(ctx context.Context) {
+	if began, ok := ctx.Value(statementStart{}).(time.Time); ok {
+		s.nanoseconds.Add(int64(time.Since(began)))
+	}
+}
 
 // TraceQueryStart implements pgx.QueryTracer.
 func (s *statementCounter) TraceQueryStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryStartData) context.Context {
 	s.statements.Add(1)
-	return ctx
+	return s.begin(ctx)
 }
 
 // TraceQueryEnd implements pgx.QueryTracer.
-func (*statementCounter) TraceQueryEnd(context.Context, *pgx.Conn, pgx.TraceQueryEndData) {}
+func (s *statementCounter) TraceQueryEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceQueryEndData) {
+	s.end(ctx)
+}
 
 // TraceBatchStart implements pgx.BatchTracer.
-func (*statementCounter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
-	return ctx
+func (s *statementCounter) TraceBatchStart(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchStartData) context.Context {
+	return s.begin(ctx)
 }
 
 // TraceBatchQuery implements pgx.BatchTracer.
@@ -67,7 +81,9 @@ func (s *statementCounter) TraceBatchQuery(context.Context, *pgx.Conn, pgx.Trace
 }
 
 // TraceBatchEnd implements pgx.BatchTracer.
-func (*statementCounter) TraceBatchEnd(context.Context, *pgx.Conn, pgx.TraceBatchEndData) {}
+func (s *statementCounter) TraceBatchEnd(ctx context.Context, _ *pgx.Conn, _ pgx.TraceBatchEndData) {
+	s.end(ctx)
+}
 
 // books are the events of business transactions, invoices that are submitted, approved and
 // posted: intentEntity has all of them, and booksCopies other legal entities have one equal
